@@ -1,0 +1,34 @@
+"""Deep reinforcement learning on PyTorch and Gymnasium. Names are imported when they are first used."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "TrainConfig": "rl_training.experiment.config",
+    "TrainResult": "rl_training.runtime.workflows",
+    "Callback": "rl_training.runtime.callbacks",
+    "train_run": "rl_training.experiment.manager",
+    "resume_run": "rl_training.experiment.manager",
+    "list_runs": "rl_training.experiment.manager",
+    "evaluate_checkpoint": "rl_training.runtime.workflows",
+}
+
+
+def _managed_names() -> tuple[str, ...]:
+    from rl_training.experiment.registry import REGISTRY
+
+    return tuple(row.class_name for row in REGISTRY.values())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in _managed_names():
+        return getattr(importlib.import_module("rl_training.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY, *_managed_names()])

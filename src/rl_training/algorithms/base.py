@@ -1,0 +1,56 @@
+"""What every algorithm is: networks, optimizers, scalars that controls move, and an update."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+Batch = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """Metrics may stay 0-dimensional tensors: whoever reads them pays for the conversion."""
+
+    metrics: Mapping[str, float | Tensor]
+    num_gradient_steps: int = 1
+
+
+class Stateful:
+    """Checkpoints by naming the parts: each has `state_dict` and `load_state_dict`; scalars are kept as they are."""
+
+    state_parts: ClassVar[tuple[str, ...]] = ()
+    state_scalars: ClassVar[tuple[str, ...]] = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name).state_dict() for name in self.state_parts}
+        return parts | {name: getattr(self, name) for name in self.state_scalars}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in self.state_parts:
+            getattr(self, name).load_state_dict(state[name])
+        for name in self.state_scalars:
+            setattr(self, name, state[name])
+
+
+class Algorithm(Stateful, ABC):
+    """Knows no environments, files or schedules. Its scalar hyper-parameters are attributes."""
+
+    policy: nn.Module
+    learning_rate: float
+
+    def apply_controls(self, values: Mapping[str, float]) -> None:
+        """Sets the attribute of each control: the next update uses it."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    @abstractmethod
+    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult: ...
+
+    @abstractmethod
+    def is_finite(self) -> bool:
+        """Whether all parameters are finite."""

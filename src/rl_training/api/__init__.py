@@ -1,0 +1,8 @@
+"""The managed classes: `from rl_training.api import PPO`."""
+
+from rl_training.api import algorithms as _algorithms
+from rl_training.api.algorithms import Agent
+
+globals().update(_algorithms.MANAGED)
+
+__all__ = ["Agent", *_algorithms.MANAGED]

@@ -1,0 +1,120 @@
+"""Chooses the verb, runs it, prints its answer, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rl_training import __version__
+from rl_training.errors import RLTrainingError
+
+
+class Answer(NamedTuple):
+    """What a verb has to say: to people, and with `--json` to programs."""
+
+    text: str
+    data: dict[str, Any]
+
+
+class Verb(NamedTuple):
+    help: str
+    module: str  # with `add_arguments(parser)` and `run(args) -> Answer`
+    examples: tuple[str, ...]
+
+
+VERBS = {
+    "train": Verb(
+        "train an agent",
+        "train",
+        (
+            "rl-training train --config ppo/cartpole",
+            "rl-training train ppo --env CartPole-v1 --total-timesteps 50000 --set clip_coef_schedule=linear",
+            "rl-training train --config ppo/cartpole --seeds 0-4 --json",
+            "rl-training train ppo --env my_package.envs:make --set 'ent_coef_schedule={kind: cosine, start: 0.01}'",
+        ),
+    ),
+    "resume": Verb(
+        "go on with a run from its latest checkpoint",
+        "resume",
+        ("rl-training resume RUN", "rl-training resume RUN --total-timesteps 200000"),
+    ),
+    "evaluate": Verb(
+        "play whole episodes with a run's policy",
+        "evaluate",
+        ("rl-training evaluate RUN --episodes 100", "rl-training evaluate RUN --checkpoint best --stochastic --json"),
+    ),
+    "predict": Verb(
+        "actions for observations",
+        "predict",
+        ("rl-training predict RUN --obs '[0.0, 0.1, 0.02, -0.1]'", "echo '[[0, 0, 0, 0]]' | rl-training predict RUN"),
+    ),
+    "list": Verb("algorithms, presets, environments or runs", "list", ("rl-training list", "rl-training list runs")),
+    "show": Verb(
+        "a preset or a run with every default written out",
+        "show",
+        ("rl-training show ppo/cartpole", "rl-training show RUN"),
+    ),
+    "plot": Verb(
+        "learning curves, with the controls beneath",
+        "plot",
+        ("rl-training plot RUN --output curve.png", "rl-training plot runs/ppo/CartPole-v1/* --output seeds.svg"),
+    ),
+    "record": Verb(
+        "a video of episodes",
+        "record",
+        ("rl-training record RUN --output episode.mp4", "rl-training record RUN --episodes 3 --output play.gif"),
+    ),
+    "doctor": Verb("versions, threads, extras, and a smoke run", "doctor", ("rl-training doctor",)),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] not in VERBS:
+        _top_parser().parse_args(arguments or ["--help"])
+        return 2
+    name, verb = arguments[0], VERBS[arguments[0]]
+    try:
+        module = importlib.import_module(f"rl_training.cli.{verb.module}")
+        args = _verb_parser(name, verb, module).parse_args(arguments[1:])
+        answer = module.run(args)
+    except RLTrainingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(json.dumps(answer.data) if args.json else answer.text)
+    return 0
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {verb.help}" for name, verb in VERBS.items())
+    parser = argparse.ArgumentParser(
+        prog="rl-training",
+        usage="rl-training VERB [options]",
+        description="Train, evaluate, resume and inspect deep-RL agents.",
+        epilog=f"verbs:\n{verbs}\n\n`rl-training VERB --help` has options and examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"rl-training {__version__}")
+    parser.add_argument("verb", choices=list(VERBS), metavar="VERB", help=argparse.SUPPRESS)
+    return parser
+
+
+def _verb_parser(name: str, verb: Verb, module: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"rl-training {name}",
+        description=f"{verb.help[0].upper()}{verb.help[1:]}.",
+        epilog="examples:\n" + "\n".join(f"  {example}" for example in verb.examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, everything else on stderr")
+    return parser

@@ -1,0 +1,39 @@
+"""`predict`: actions for observations given as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.main import Answer
+from rl_training.errors import ConfigError
+from rl_training.runtime.workflows import load_session, predict
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--obs", metavar="JSON", help="one observation or a list of them; default: standard input")
+    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
+
+
+def run(args: argparse.Namespace) -> Answer:
+    text = sys.stdin.read() if args.obs is None else args.obs
+    try:
+        obs = _arrays(json.loads(text))
+    except ValueError as error:
+        raise ConfigError(f"--obs is not JSON of numbers: {error}") from error
+    session = load_session(args.run, which=which_checkpoint(args))
+    try:
+        actions, _ = predict(session, obs, deterministic=not args.stochastic)
+    finally:
+        session.close()
+    return Answer(json.dumps(np.asarray(actions).tolist()), {"action": np.asarray(actions).tolist()})
+
+
+def _arrays(tree: Any) -> Any:
+    return {key: _arrays(value) for key, value in tree.items()} if isinstance(tree, dict) else np.array(tree)

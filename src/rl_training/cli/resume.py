@@ -1,0 +1,30 @@
+"""`resume`: the rest of a run, or more than was planned."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rl_training.cli.flags import score_text
+from rl_training.cli.main import Answer
+from rl_training.experiment.manager import resume_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run directory")
+    parser.add_argument("--total-timesteps", type=int, metavar="N", help="a new budget, counted from the run's start")
+    parser.add_argument("--stretch-schedules", action="store_true", help="schedules end with the new budget")
+    parser.add_argument("--display", choices=("auto", "live", "plain", "none"), default="auto")
+
+
+def run(args: argparse.Namespace) -> Answer:
+    if args.total_timesteps is not None and not args.stretch_schedules:
+        print("schedules keep their old horizon; --stretch-schedules extends them", file=sys.stderr)
+    result = resume_run(
+        args.run,
+        total_timesteps=args.total_timesteps,
+        stretch_schedules=args.stretch_schedules,
+        display=args.display,
+    )
+    text = f"{result.global_step:,} steps: {score_text(result.summary())}\nrun: {result.run_dir}"
+    return Answer(text, result.summary())

@@ -1,0 +1,77 @@
+"""`Rollout`: a fragment of experience, time-major `[T, B, …]`, as every learner receives it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_training.data.trees import Tree, flatten_time, tree_map
+
+
+class Episode(NamedTuple):
+    """A finished episode, in the environment's own rewards."""
+
+    total_reward: float
+    length: int
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """`terminated` cuts the bootstrap, `terminated | truncated` the trace; rows that are not `valid` never happened.
+
+    The tensors are the collector's buffers: they hold until its next `collect`, so a learner that keeps them copies.
+    """
+
+    obs: Tree
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    starts: Tensor  # True where an episode begins: recurrent state is reset before the row
+    behavior_logprobs: Tensor
+    values: Tensor
+    next_values: Tensor  # of the state that really followed: at an end, of the final observation
+    last_obs: Tree  # [B, …], what the next row would see
+    final_rows: Tensor  # [K, 2], (t, b) of ended episodes whose final observation is not the next row's
+    final_obs: Tree  # [K, …]
+    policy_version: Tensor  # [T, B]
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    episodes: tuple[Episode, ...] = ()
+    source: int = 0  # which collector made it
+
+    @cached_property
+    def done(self) -> Tensor:
+        return self.terminated | self.truncated
+
+    @cached_property
+    def num_steps(self) -> int:
+        """Environment steps in it; reset rows do not count."""
+        return int(self.valid.sum())
+
+    def flat(self, **columns: Tensor) -> dict[str, Tree]:
+        """The valid rows as a batch: obs, actions, behavior_logprobs, values, extras and the given `[T, B]` columns."""
+        batch = {
+            "obs": self.obs,
+            "actions": self.actions,
+            "behavior_logprobs": self.behavior_logprobs,
+            "values": self.values,
+            **self.extras,
+            **columns,
+        }
+        rows = flatten_time(batch)
+        if bool(self.valid.all()):
+            return rows
+        kept = self.valid.reshape(-1).nonzero()[:, 0]
+        return tree_map(lambda leaf: leaf[kept], rows)
+
+
+def next_values(values: Tensor, last_values: Tensor, final_rows: Tensor, final_values: Tensor) -> Tensor:
+    """Values of the states that followed each row, given those after the last row and those at ends of episodes."""
+    following = torch.cat([values[1:], last_values[None]])
+    if len(final_rows):
+        following[final_rows[:, 0], final_rows[:, 1]] = final_values
+    return following

@@ -1,0 +1,45 @@
+"""Observations are a tensor or a (nested) mapping of tensors; these helpers treat both alike."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+Tree = Any
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Applies the function leaf by leaf; mappings stay mappings."""
+    if isinstance(tree, Mapping):
+        return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in tree.items()}
+    return function(tree, *others)
+
+
+def tree_leaves(tree: Tree) -> list[Any]:
+    if isinstance(tree, Mapping):
+        return [leaf for value in tree.values() for leaf in tree_leaves(value)]
+    return [tree]
+
+
+def flatten_time(tree: Tree) -> Tree:
+    """[T, B, …] → [T·B, …] for every leaf."""
+    return tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
+def to_tensors(tree: Tree, device: torch.device | str = "cpu") -> Tree:
+    """NumPy leaves as tensors: shared memory on the CPU, a copy elsewhere."""
+    return tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(device), tree)
+
+
+def space_map(function: Callable[[gym.Space], Any], space: gym.Space) -> Tree:
+    """The tree of an observation space: Dict spaces become mappings, all others are leaves."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: space_map(function, sub) for key, sub in space.items()}
+    return function(space)
+
+
+def zeros_for(space: gym.Space, shape: tuple[int, ...]) -> Tree:
+    """Zeroed NumPy buffers that hold `shape` samples of the space."""
+    return space_map(lambda leaf: np.zeros(shape + (leaf.shape or ()), dtype=leaf.dtype), space)

@@ -1,0 +1,1 @@
+"""Environments: one factory, one step semantics for every backend."""

@@ -1,0 +1,118 @@
+"""Environments stepped one after the other in this process, each fault traced to its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.data.trees import tree_map, zeros_for
+from rl_training.envs.state import can_restore, read_state, write_state
+from rl_training.envs.types import Envs, EnvStep, Spaces
+from rl_training.errors import EnvironmentFault
+
+
+class SyncEnvs(Envs):
+    """An episode that ends is followed at once by the first observation of the next one: no row is lost to resets."""
+
+    def __init__(self, makers: Sequence[Callable[[], gym.Env]]) -> None:
+        self.envs = [make() for make in makers]
+        self.num_envs = len(self.envs)
+        self.spaces = Spaces(self.envs[0].observation_space, self.envs[0].action_space)
+        self.restorable = all(can_restore(env) for env in self.envs)
+        self._steps = 0
+        self._obs = zeros_for(self.spaces.observation, (self.num_envs,))
+        self._no_rows = np.empty(0, dtype=np.int64)
+        self._valid = np.ones(self.num_envs, dtype=bool)
+        self._discrete = isinstance(self.spaces.action, gym.spaces.Discrete)
+
+    def reset(self, seed: int) -> Any:
+        for index, env in enumerate(self.envs):
+            self._store(index, self._guard(index, env.reset, seed=seed + index)[0])
+        return tree_map(np.copy, self._obs)
+
+    def step(self, actions: NDArray[Any]) -> EnvStep:
+        self._steps += 1
+        rewards = np.empty(self.num_envs, dtype=np.float32)
+        terminated = np.zeros(self.num_envs, dtype=bool)
+        truncated = np.zeros(self.num_envs, dtype=bool)
+        final_rows: list[int] = []
+        final_obs: list[Any] = []
+        # A Discrete environment expects a number, and indexing a list is quicker than indexing an array.
+        chosen = actions.tolist() if self._discrete else actions
+        for index, env in enumerate(self.envs):
+            try:
+                obs, rewards[index], terminated[index], truncated[index], _ = env.step(chosen[index])
+            except Exception as error:
+                raise self._fault(index, f"step raised {type(error).__name__}: {error}") from error
+            if terminated[index] or truncated[index]:
+                self._store(index, obs)
+                final_rows.append(index)
+                final_obs.append(tree_map(lambda leaf, i=index: leaf[i].copy(), self._obs))
+                obs = self._guard(index, env.reset)[0]
+            self._store(index, obs)
+        return EnvStep(
+            obs=self._obs,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            valid=self._valid,
+            starts=terminated | truncated,
+            final_rows=np.array(final_rows) if final_rows else self._no_rows,
+            final_obs=tree_map(lambda *leaves: np.stack(leaves), *final_obs) if final_obs else None,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "envs": [read_state(env) for env in self.envs],
+            "obs": tree_map(np.copy, self._obs),
+            "steps": self._steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        for index, (env, saved) in enumerate(zip(self.envs, state["envs"], strict=True)):
+            self._guard(index, env.reset, seed=0)  # some environments build their world in reset
+            write_state(env, saved)
+        self._obs = tree_map(np.copy, state["obs"])
+        self._steps = state["steps"]
+        return tree_map(np.copy, self._obs)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def _store(self, index: int, obs: Any) -> None:
+        _write(self._obs, obs, index, lambda problem: self._fault(index, f"observation {problem}"))
+
+    def _guard(self, index: int, call: Callable[..., Any], **kwargs: Any) -> Any:
+        try:
+            return call(**kwargs)
+        except Exception as error:
+            raise self._fault(index, f"{call.__name__} raised {type(error).__name__}: {error}") from error
+
+    def _fault(self, index: int, problem: str) -> EnvironmentFault:
+        return EnvironmentFault(f"environment {index}, step {self._steps}: {problem}")
+
+
+def _within(key: str, fault: Callable[[str], Exception], problem: str) -> Exception:
+    return fault(f"{key!r} {problem}")
+
+
+def _write(buffer: Any, obs: Any, index: int, fault: Callable[[str], Exception]) -> None:
+    """Copies one observation into its row; an array of another shape or kind is not an observation."""
+    if isinstance(buffer, Mapping):
+        if not isinstance(obs, Mapping) or obs.keys() != buffer.keys():
+            raise fault(f"must be a mapping with the keys {sorted(buffer)}")
+        for key, column in buffer.items():
+            _write(column, obs[key], index, partial(_within, key, fault))
+        return
+    array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
+    if array.shape != buffer.shape[1:]:
+        raise fault(f"has shape {array.shape}, its space says {buffer.shape[1:]}")
+    if array.dtype != buffer.dtype and not np.can_cast(array.dtype, buffer.dtype, "same_kind"):
+        raise fault(f"has dtype {array.dtype}, its space says {buffer.dtype}")
+    buffer[index] = array

@@ -1,0 +1,63 @@
+"""The one step semantics that every environment backend is brought to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Spaces(NamedTuple):
+    """Of one environment, not of the batch."""
+
+    observation: gym.Space
+    action: gym.Space
+
+
+@dataclass(frozen=True)
+class EnvStep:
+    """What `B` environments answered.
+
+    `obs` is what the policy sees next. Where an episode ended and the backend has already begun the next one, the
+    observation that ended it is in `final_obs`, one for each index in `final_rows`. `valid` is False for an
+    environment that ignored the action because it only reset itself.
+    """
+
+    obs: Any
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    starts: NDArray[np.bool_]  # `obs` is the first of an episode
+    final_rows: NDArray[np.int64]
+    final_obs: Any | None
+
+
+class Envs(ABC):
+    """`num_envs` environments that step together and restart by themselves."""
+
+    num_envs: int
+    spaces: Spaces
+    restorable: bool = False  # whether `state_dict` holds the whole state
+
+    @abstractmethod
+    def reset(self, seed: int) -> Any:
+        """First observations; one seed fixes everything that follows."""
+
+    @abstractmethod
+    def step(self, actions: NDArray[Any]) -> EnvStep: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError(f"{type(self).__name__} does not offer its state")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Restores the environments and returns the observations that come next."""
+        raise NotImplementedError(f"{type(self).__name__} does not offer its state")
+
+    @abstractmethod
+    def close(self) -> None: ...

@@ -1,0 +1,105 @@
+"""Wrappers by name, as a config writes them: `wrappers: [masked_velocities, {time_limit: 200}, {frame_stack: 4}]`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.errors import ConfigError
+
+# Which numbers of a classic-control observation are positions; the velocities are what a memory has to infer.
+POSITIONS = {"CartPole": (0, 2), "Pendulum": (0, 1), "MountainCar": (0,), "Acrobot": (0, 1, 2, 3)}
+
+
+class FrameStack(gym.Wrapper):
+    """The last `k` observations side by side, oldest first: on the first axis of an image, appended for a vector."""
+
+    def __init__(self, env: gym.Env, k: int) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box):
+            raise ConfigError(f"frame_stack needs a Box observation space, got {space}")
+        self._frames: deque[Any] = deque(maxlen=k)
+        axis = (1,) * (space.low.ndim - 1)
+        self.observation_space = gym.spaces.Box(
+            np.tile(space.low, (k, *axis)), np.tile(space.high, (k, *axis)), dtype=space.dtype.type
+        )
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**kwargs)
+        self._frames.extend([obs] * (self._frames.maxlen or 1))
+        return self._stacked(), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._frames.append(obs)
+        return self._stacked(), reward, terminated, truncated, info
+
+    def _stacked(self) -> Any:
+        return np.concatenate(list(self._frames))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"frames": np.stack(list(self._frames))}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._frames.extend(state["frames"])
+
+
+def masked_velocities(env: gym.Env) -> gym.Env:
+    """Hides the velocities of a classic-control observation, so that the task needs a memory."""
+    name = type(env.unwrapped).__name__.removesuffix("Env").removeprefix("Continuous_")
+    space = env.observation_space
+    if name not in POSITIONS or not isinstance(space, gym.spaces.Box):
+        raise ConfigError(f"masked_velocities knows {', '.join(POSITIONS)}; {name} is none of them")
+    kept = list(POSITIONS[name])
+    masked = gym.spaces.Box(space.low[kept], space.high[kept], dtype=space.dtype.type)
+    return gym.wrappers.TransformObservation(env, lambda obs: obs[kept], masked)
+
+
+def clip_reward(env: gym.Env, low: float = -1.0, high: float = 1.0) -> gym.Env:
+    return gym.wrappers.TransformReward(env, lambda reward: min(max(float(reward), low), high))
+
+
+def rescale_action(env: gym.Env, low: float = -1.0, high: float = 1.0) -> gym.Env:
+    """Actions in [low, high] outside, the environment's own bounds inside."""
+    return gym.wrappers.RescaleAction(env, np.float32(low), np.float32(high))
+
+
+def time_limit(env: gym.Env, max_episode_steps: int) -> gym.Env:
+    return gym.wrappers.TimeLimit(env, max_episode_steps)
+
+
+WRAPPERS: dict[str, Callable[..., gym.Env]] = {
+    "clip_reward": clip_reward,
+    "flatten": gym.wrappers.FlattenObservation,
+    "frame_stack": FrameStack,
+    "masked_velocities": masked_velocities,
+    "rescale_action": rescale_action,
+    "time_limit": time_limit,
+}
+
+
+def parse_wrappers(specs: Sequence[str | Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    """(name, argument) of each; the argument is None, one value, or keyword arguments."""
+    parsed: list[tuple[str, Any]] = []
+    for spec in specs:
+        name, argument = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
+        if name not in WRAPPERS:
+            close = get_close_matches(name, WRAPPERS, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"unknown wrapper {name!r}; did you mean {close!r}? There are: {', '.join(WRAPPERS)}")
+        parsed.append((name, argument))
+    return parsed
+
+
+def apply_wrappers(env: gym.Env, specs: Sequence[str | Mapping[str, Any]]) -> gym.Env:
+    for name, argument in parse_wrappers(specs):
+        if isinstance(argument, Mapping):
+            env = WRAPPERS[name](env, **argument)
+        else:
+            env = WRAPPERS[name](env) if argument is None else WRAPPERS[name](env, argument)
+    return env

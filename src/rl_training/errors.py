@@ -1,0 +1,78 @@
+"""The package's exceptions; each class says with which code the command line exits."""
+
+import importlib
+from types import ModuleType
+
+WHAT_NEEDS_EXTRA = {
+    "atari": "an Atari environment",
+    "box2d": "a Box2D environment",
+    "classic": "rendering classic control",
+    "envpool": "the EnvPool backend",
+    "mujoco": "a MuJoCo environment",
+    "plot": "plotting",
+    "tensorboard": "TensorBoard logging",
+    "video": "recording video",
+}
+
+
+class RLTrainingError(Exception):
+    """The run failed."""
+
+    exit_code = 1
+
+
+class ConfigError(RLTrainingError, ValueError):
+    """The configuration, or an argument that stands for one, is wrong."""
+
+    exit_code = 2
+
+
+class EnvironmentFault(RLTrainingError):
+    """An environment cannot be made, or broke while it was stepped."""
+
+    exit_code = 3
+
+
+class CheckpointError(RLTrainingError):
+    """A checkpoint is missing, damaged, foreign, or cannot be written."""
+
+    exit_code = 4
+
+
+class NonFiniteError(RLTrainingError):
+    """A loss, a gradient or a parameter is no longer finite."""
+
+    exit_code = 5
+
+
+class MissingExtraError(RLTrainingError):
+    """A feature needs a package that is not installed."""
+
+    exit_code = 6
+
+
+class StoppedBySignal(RLTrainingError):
+    """The run was asked to stop; it exits as a shell expects, with 128 + the signal's number."""
+
+    exit_code = 130
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by signal {int(signum)}")
+        self.signum = int(signum)
+        self.exit_code = 128 + self.signum
+
+
+def missing_extra(extra: str, package: str) -> MissingExtraError:
+    """The error to raise when `package`, which the optional dependency group `extra` brings, is absent."""
+    feature = WHAT_NEEDS_EXTRA.get(extra, f"the extra {extra!r}")
+    return MissingExtraError(f"{feature} needs {package}; install it with: pip install 'rl-training[{extra}]'")
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        # `torch.utils.tensorboard` is there without tensorboard: what is missing is what the error names.
+        missing = (error.name if isinstance(error, ModuleNotFoundError) else None) or module
+        raise missing_extra(extra, missing.partition(".")[0]) from error

@@ -1,0 +1,1 @@
+"""What surrounds training: configs, run directories, checkpoints, logs and the terminal."""

@@ -1,0 +1,126 @@
+"""`TrainConfig`: everything that defines a run, validated as soon as it is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, ValidationInfo, field_validator
+
+from rl_training.envs.factory import Backend, EnvSource, EnvSpec
+from rl_training.envs.wrappers import parse_wrappers
+from rl_training.errors import ConfigError
+from rl_training.experiment.registry import algorithm
+from rl_training.runtime.params import ParsedParams, parse_params, validation_problems
+
+EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+
+
+class TrainConfig(BaseModel):
+    """Flags of the command line and keys of a preset are the fields of this model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algo: str = Field(description="algorithm, as `rl-training list` names it")
+    env_id: str = Field(description="Gymnasium id or package.module:factory")
+    env_kwargs: dict[str, Any] = Field({}, description="passed to the environment")
+    eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
+    wrappers: list[str | dict[str, Any]] = Field([], description="wrappers by name, innermost first")
+    backend: Backend = Field("auto", description="how environments are stepped")
+    num_envs: PositiveInt = Field(8, description="environments that step together")
+    seed: int = Field(0, ge=0, lt=2**31, description="fixes every random stream of the run")
+    total_timesteps: PositiveInt = Field(100_000, description="environment steps over all environments together")
+    schedule_horizon: PositiveInt | None = Field(None, description="where schedules end; default: total_timesteps")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where networks live")
+    threads: PositiveInt | None = Field(None, description="torch threads; default: 1, all cores for images")
+    output_dir: str = Field("runs", description="parent of run directories")
+    run_name: str | None = Field(None, description="name of the run directory; default: time and seed")
+    eval_episodes: int = Field(20, ge=0, description="greedy episodes of an evaluation; 0: never evaluate")
+    eval_interval: PositiveInt | None = Field(None, description="steps between evaluations; default: at the end only")
+    checkpoint_interval: PositiveInt = Field(50_000, description="steps between checkpoints")
+    keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
+    log_interval: PositiveInt = Field(1_000, description="steps between rows of metrics")
+    loggers: list[str] = Field(["jsonl", "csv"], description="jsonl, csv, tensorboard")
+    target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
+    early_stop_patience: PositiveInt | None = Field(None, description="stop after so many evaluations without a best")
+    algo_kwargs: dict[str, Any] = Field({}, description="hyper-parameters, schedules and warm-ups of the algorithm")
+
+    @field_validator("algo")
+    @classmethod
+    def _known_algorithm(cls, name: str) -> str:
+        return algorithm(name).name
+
+    @field_validator("wrappers")
+    @classmethod
+    def _known_wrappers(cls, specs: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
+        parse_wrappers(specs)
+        return specs
+
+    @field_validator("algo_kwargs")
+    @classmethod
+    def _valid_params(cls, raw: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "algo" in info.data:
+            _parse(info.data["algo"], raw, info.data.get("schedule_horizon") or info.data.get("total_timesteps"))
+        return raw
+
+    def learner_class(self) -> Any:
+        return algorithm(self.algo).learner_class()
+
+    def parsed_params(self) -> ParsedParams:
+        return _parse(self.algo, self.algo_kwargs, self.schedule_horizon or self.total_timesteps)
+
+    def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
+        kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
+        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self.backend)
+
+    def resolved(self) -> dict[str, Any]:
+        """All of it, with every default of the algorithm written out; reading it back gives the same run."""
+        parsed = self.parsed_params()
+        return self.model_dump() | {"algo_kwargs": parsed.params.model_dump(mode="json") | parsed.schedules}
+
+
+def _parse(algo: str, raw: Mapping[str, Any], horizon: int | None) -> ParsedParams:
+    learner = algorithm(algo).learner_class()
+    return parse_params(learner.Params, learner.controls, raw, horizon=horizon)
+
+
+def make_config(raw: Mapping[str, Any]) -> TrainConfig:
+    """A config, or a ConfigError that lists every problem at once."""
+    try:
+        return TrainConfig.model_validate(dict(raw))
+    except ValidationError as error:
+        raise ConfigError("\n".join(validation_problems(error, "config", TrainConfig.model_fields))) from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read config {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold a mapping of keys, got {type(content).__name__}")
+    return with_numbers(content)
+
+
+def with_numbers(tree: Any) -> Any:
+    """YAML 1.1 reads `1e-3` as a string; here it is the number its writer meant."""
+    if isinstance(tree, dict):
+        return {key: with_numbers(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [with_numbers(value) for value in tree]
+    return float(tree) if isinstance(tree, str) and EXPONENT.fullmatch(tree) else tree
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; mappings of keyword arguments are merged key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+            merged[key] = {**merged[key], **value} if both else value
+    return merged

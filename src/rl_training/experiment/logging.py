@@ -1,0 +1,191 @@
+"""Where the rows of a run go: JSON lines, CSV, TensorBoard."""
+
+import csv
+import difflib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from rl_training.errors import ConfigError, import_extra
+from rl_training.experiment.runs import parse_row
+
+Value = float | int | str | None
+Row = Mapping[str, Value]
+STEP_KEY = "global_step"
+JSONL_NAME, CSV_NAME, TENSORBOARD_NAME = "metrics.jsonl", "metrics.csv", "tensorboard"
+
+
+class Logger(Protocol):
+    """Takes a row of metrics at a time; what was logged survives the process."""
+
+    def log(self, row: Row, step: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonlLogger:
+    """A line of strict JSON per row: what is not finite is written as null."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _open_to_append(Path(path))
+
+    def log(self, row: Row, step: int) -> None:
+        values = {name: _json_value(value) for name, value in {STEP_KEY: step, **row}.items()}
+        self._file.write(json.dumps(values, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CsvLogger:
+    """A table whose header grows: a row with a new name has the file rewritten, line by line, with one more column."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path)
+        self._columns = _csv_header(self._path)
+        self._file = _open_to_append(self._path)
+
+    def log(self, row: Row, step: int) -> None:
+        values: Row = {STEP_KEY: step, **row}
+        new = [name for name in values if name not in self._columns]
+        if new:
+            self._widen(new)
+        _csv_writer(self._file).writerow([values.get(name) for name in self._columns])
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _widen(self, new: list[str]) -> None:
+        self._file.close()
+        columns = self._columns + new
+        with _rewriting(self._path) as (old, rewritten):
+            writer = _csv_writer(rewritten)
+            writer.writerow(columns)
+            old_rows = csv.reader(old)
+            next(old_rows, None)
+            writer.writerows(row + [""] * (len(columns) - len(row)) for row in old_rows)
+        self._columns = columns
+        self._file = _open_to_append(self._path)
+
+
+class TensorBoardLogger:
+    """Numbers as TensorBoard scalars, under `train/` unless their name has a group."""
+
+    def __init__(self, directory: Path, *, purge_step: int | None = None) -> None:
+        tensorboard = import_extra("torch.utils.tensorboard", extra="tensorboard")
+        self._writer = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
+
+    def log(self, row: Row, step: int) -> None:
+        for name, value in row.items():
+            if name != STEP_KEY and isinstance(value, Real):
+                self._writer.add_scalar(name if "/" in name else f"train/{name}", float(value), step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def open_loggers(names: Iterable[str], run_dir: Path, *, resume_step: int | None) -> list[Logger]:
+    """The loggers of a run; one that resumes at a step forgets the rows that a killed process logged after it."""
+    run_dir = Path(run_dir)
+    purge_step = None if resume_step is None else resume_step + 1
+    makers: dict[str, Callable[[], Logger]] = {
+        "jsonl": lambda: JsonlLogger(run_dir / JSONL_NAME),
+        "csv": lambda: CsvLogger(run_dir / CSV_NAME),
+        "tensorboard": lambda: TensorBoardLogger(run_dir / TENSORBOARD_NAME, purge_step=purge_step),
+    }
+    chosen = [_known_name(name, makers) for name in dict.fromkeys(names)]
+    if resume_step is not None:
+        truncate_after(run_dir, resume_step)
+    with ExitStack() as close_on_error:
+        loggers = [_closed_by(close_on_error, makers[name]()) for name in chosen]
+        close_on_error.pop_all()
+    return loggers
+
+
+def truncate_after(run_dir: Path, step: int) -> None:
+    """Drop the rows later than `step`, and those that a killed process left unfinished, from the run's files."""
+    for name, keep_rows in ((JSONL_NAME, _keep_jsonl_rows), (CSV_NAME, _keep_csv_rows)):
+        path = Path(run_dir) / name
+        if path.exists():
+            with _rewriting(path) as (old, rewritten):
+                keep_rows(old, rewritten, step)
+
+
+def _keep_jsonl_rows(old: TextIO, rewritten: TextIO, step: int) -> None:
+    for line in old:
+        row = parse_row(line) if line.endswith("\n") else None
+        if row is not None and row.get(STEP_KEY, 0) <= step:
+            rewritten.write(line)
+
+
+def _keep_csv_rows(old: TextIO, rewritten: TextIO, step: int) -> None:
+    writer = _csv_writer(rewritten)
+    rows = csv.reader(_whole_lines(old))
+    columns = next(rows, [])
+    if STEP_KEY not in columns:
+        return
+    writer.writerow(columns)
+    step_column = columns.index(STEP_KEY)
+    writer.writerows(row for row in rows if len(row) == len(columns) and float(row[step_column]) <= step)
+
+
+def _whole_lines(file: TextIO) -> Iterator[str]:
+    return (line for line in file if line.endswith("\n"))
+
+
+@contextmanager
+def _rewriting(path: Path) -> Iterator[tuple[TextIO, TextIO]]:
+    """The old text and a new one that takes its place, at once, when the block ends without an error."""
+    staging = path.with_name(f".tmp-{path.name}")
+    with path.open(encoding="utf-8", errors="replace", newline="") as old:
+        with staging.open("w", encoding="utf-8", newline="") as rewritten:
+            yield old, rewritten
+            rewritten.flush()
+            os.fsync(rewritten.fileno())
+        os.replace(staging, path)
+
+
+def _open_to_append(path: Path) -> TextIO:
+    return path.open("a", encoding="utf-8", newline="")
+
+
+def _csv_header(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _csv_writer(file: TextIO):  # type: ignore[no-untyped-def]  # the csv module does not name its writer's type
+    return csv.writer(file, lineterminator="\n")
+
+
+def _json_value(value: object) -> Value:
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    raise TypeError(f"cannot log {value!r} of type {type(value).__name__}; log a number or a str")
+
+
+def _known_name(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    if name in known:
+        return name
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    cure = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+    raise ConfigError(f"unknown logger {name!r}; {cure}")
+
+
+def _closed_by(stack: ExitStack, logger: Logger) -> Logger:
+    stack.callback(logger.close)
+    return logger

@@ -1,0 +1,124 @@
+"""Runs as a library: set up, run, resume and list them. What a run writes, it writes here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl_training.envs.factory import EnvSource
+from rl_training.errors import CheckpointError, ConfigError, NonFiniteError
+from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoint
+from rl_training.experiment.config import TrainConfig, make_config, read_yaml
+from rl_training.experiment.display import Display, Mode, open_display
+from rl_training.experiment.logging import Logger, open_loggers
+from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.session import Session
+from rl_training.runtime.workflows import TrainResult, train_session
+
+__all__ = ["RunSink", "list_runs", "resume_run", "train_run"]
+
+
+class RunSink:
+    """A run directory's loggers, checkpoints and display."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig, display: Display, *, resume_step: int | None = None) -> None:
+        self.store = CheckpointStore(run_dir, keep=config.keep_checkpoints)
+        self.display = display
+        self._loggers: list[Logger] = open_loggers(config.loggers, run_dir, resume_step=resume_step)
+
+    def log(self, row: Mapping[str, Any], step: int) -> None:
+        for logger in self._loggers:
+            logger.log(row, step)
+        self.display.update(row, step)
+
+    def save(self, session: Session, *, is_best: bool) -> None:
+        self.store.save(session.progress.global_step, session.state_dict(), is_best=is_best)
+
+    def close(self) -> None:
+        for logger in self._loggers:
+            logger.close()
+        self.display.close()
+
+
+def train_run(
+    config: TrainConfig,
+    *,
+    env: EnvSource | None = None,
+    callbacks: Sequence[Callback] = (),
+    display: Mode = "none",
+) -> TrainResult:
+    """Trains into a new run directory."""
+    session = Session(config, env=env)
+    run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
+    write_config(run_dir, config)
+    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
+
+
+def resume_run(
+    run_dir: Path | str,
+    *,
+    total_timesteps: int | None = None,
+    stretch_schedules: bool = False,
+    env: EnvSource | None = None,
+    callbacks: Sequence[Callback] = (),
+    display: Mode = "none",
+) -> TrainResult:
+    """Goes on from the latest checkpoint as if nothing had happened, to the old budget or to a larger one."""
+    run_dir = Path(run_dir)
+    if not (run_dir / "config.yaml").is_file():
+        raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
+    state = load_checkpoint(run_dir)
+    config = resumed_config(make_config(state["config"]), total_timesteps, stretch_schedules=stretch_schedules)
+    session = Session(config, env=env)
+    session.load_state_dict(state)
+    write_config(run_dir, config)
+    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=session.progress.global_step)
+
+
+def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_schedules: bool) -> TrainConfig:
+    """The config with another budget; schedules end where they were to end, unless they are to be stretched."""
+    if total_timesteps is None:
+        return config
+    horizon = None if stretch_schedules else config.schedule_horizon or config.total_timesteps
+    return make_config({**config.model_dump(), "total_timesteps": total_timesteps, "schedule_horizon": horizon})
+
+
+def _run(
+    session: Session, run_dir: Path, *, callbacks: Sequence[Callback], display: Mode, resume_step: int | None
+) -> TrainResult:
+    config = session.config
+    with RunLock(run_dir):
+        shown = open_display(
+            config.total_timesteps,
+            f"{config.algo} on {config.env_id}, seed {config.seed}",
+            controls=tuple(session.controls.resolve(session.progress.global_step)),
+            mode=display,
+        )
+        sink = RunSink(run_dir, config, shown, resume_step=resume_step)
+        try:
+            return train_session(session, callbacks=callbacks, sinks=[sink], run_dir=run_dir)
+        except NonFiniteError as error:
+            good = sink.store.latest()
+            where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
+            raise NonFiniteError(f"{error}; {where}") from error
+        finally:
+            sink.close()
+            session.close()
+
+
+def write_config(run_dir: Path, config: TrainConfig) -> None:
+    path = run_dir / "config.yaml"
+    staging = path.with_name(".config.yaml.tmp")
+    staging.write_text(yaml.safe_dump(config.resolved(), sort_keys=False))
+    staging.replace(path)
+
+
+def run_config(run_dir: Path | str) -> TrainConfig:
+    path = Path(run_dir) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{run_dir} is not a run directory: it has no config.yaml")
+    return make_config(read_yaml(path))

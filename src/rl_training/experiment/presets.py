@@ -1,0 +1,28 @@
+"""Packaged presets: `assets/configs/<algo>/<name>.yaml`, known as `<algo>/<name>` from any working directory."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import read_yaml
+
+PRESET_DIR = Path(__file__).parent.parent / "assets" / "configs"
+
+
+def list_presets() -> list[str]:
+    return sorted(path.relative_to(PRESET_DIR).with_suffix("").as_posix() for path in PRESET_DIR.glob("*/*.yaml"))
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """A packaged preset by name, or a YAML file by path."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return read_yaml(path)
+    if name not in list_presets():
+        close = get_close_matches(name, list_presets(), n=1, cutoff=0.0)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(f"no preset {name!r}{hint} `rl-training list` shows all; a file ends in .yaml")
+    return read_yaml(PRESET_DIR / f"{name}.yaml")

@@ -1,0 +1,1 @@
+"""Networks, chosen by the observation and the action space."""

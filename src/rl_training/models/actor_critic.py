@@ -1,0 +1,100 @@
+"""The policy and the value function of the policy-gradient family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.envs.types import Spaces
+from rl_training.models.heads import make_head
+from rl_training.models.mlp import orthogonal
+from rl_training.models.normalization import ObsNormalizer
+from rl_training.models.torsos import TorsoOptions, has_image, make_torso
+
+
+class Acted(NamedTuple):
+    """A policy's answer for `B` environments; `values` is None where a policy evaluates whole rollouts at once."""
+
+    actions: Tensor
+    logprobs: Tensor
+    state: Tensor
+    values: Tensor | None = None
+    extras: dict[str, Tensor] = {}
+
+
+class Evaluated(NamedTuple):
+    logprobs: Tensor
+    entropy: Tensor
+    values: Tensor
+    dist: Tensor
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    torso: TorsoOptions = field(default_factory=TorsoOptions)
+    share_torso: bool | None = None  # None: shared for images, apart for vectors
+    log_std_init: float = 0.0
+    normalize_obs: bool = False
+
+
+class ActorCritic(nn.Module):
+    """Acts, evaluates actions, values observations. Its recurrent state has width 0: there is nothing to carry."""
+
+    def __init__(self, spaces: Spaces, options: PolicyOptions) -> None:
+        super().__init__()
+        share = has_image(spaces.observation) if options.share_torso is None else options.share_torso
+        self.normalizer = ObsNormalizer(spaces.observation) if options.normalize_obs else None
+        self.actor_torso = make_torso(spaces.observation, options.torso)
+        self.critic_torso = self.actor_torso if share else make_torso(spaces.observation, options.torso)
+        width = self.actor_torso.out_features
+        self.head = make_head(spaces.action, width, log_std_init=options.log_std_init)
+        self.value_head = orthogonal(nn.Linear(width, 1), 1.0)
+        self.shares_torso = share
+
+    @property
+    def device(self) -> torch.device:
+        return self.value_head.weight.device
+
+    def initial_state(self, batch: int) -> Tensor:
+        return torch.zeros(batch, 0, device=self.device)
+
+    def act(
+        self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
+    ) -> Acted:
+        features = self.actor_torso(self._normalized(obs))
+        dist = self.head(features)
+        actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
+        # With a shared torso the value is nearly free here; apart, all values of a rollout cost one call at its end.
+        values = self._value(features) if self.shares_torso else None
+        return Acted(actions, self.head.log_probs(dist, actions), state, values)
+
+    def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
+        obs = self._normalized(obs)
+        features = self.actor_torso(obs)
+        dist = self.head(features)
+        values = self._value(features if self.shares_torso else self.critic_torso(obs))
+        return Evaluated(self.head.log_probs(dist, actions), self.head.entropy(dist), values, dist)
+
+    def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
+        return self._value(self.critic_torso(self._normalized(obs)))
+
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """What the environments execute for sampled actions."""
+        return self.head.to_env(actions)
+
+    def observe(self, obs: Tree) -> None:
+        """Moves the observation statistics by a batch of raw observations."""
+        if self.normalizer is not None:
+            self.normalizer.update(obs)
+
+    def _normalized(self, obs: Tree) -> Tree:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _value(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.value_head.weight, self.value_head.bias).squeeze(-1)

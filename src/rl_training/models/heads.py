@@ -1,0 +1,188 @@
+"""Action heads: features → the parameters of a distribution, and plain functions of those parameters.
+
+No distribution objects: acting and updating call `log_probs`, `entropy` and `kl` on a tensor `[N, P]`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.models.mlp import orthogonal
+
+POLICY_GAIN = 0.01
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class ActionHead(nn.Module):
+    """`forward` gives distribution parameters; actions are what was sampled, `to_env` makes them what is executed."""
+
+    action_shape: tuple[int, ...] = ()
+    action_dtype: torch.dtype = torch.int64
+
+    def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
+        raise NotImplementedError
+
+    def mode(self, dist: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        """KL(old ‖ new) for each row."""
+        raise NotImplementedError
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return actions
+
+
+def make_head(space: gym.Space, in_features: int, *, log_std_init: float = 0.0) -> ActionHead:
+    if isinstance(space, spaces.Discrete):
+        return CategoricalHead(in_features, [int(space.n)], start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and len(space.nvec.shape) == 1:
+        return CategoricalHead(in_features, [int(n) for n in space.nvec], joint=True)
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return BernoulliHead(in_features, space.shape[0])
+    if isinstance(space, spaces.Box):
+        return GaussianHead(in_features, space, log_std_init)
+    raise ValueError(f"action space {space} is not supported; use Discrete, Box, MultiDiscrete or MultiBinary")
+
+
+class CategoricalHead(ActionHead):
+    """One categorical (Discrete) or several independent ones (MultiDiscrete); parameters are normalised log-probs."""
+
+    def __init__(self, in_features: int, classes: list[int], *, joint: bool = False, start: int = 0) -> None:
+        super().__init__()
+        self.classes = classes
+        self.start = start
+        self.joint = joint
+        self.action_shape = (len(classes),) if joint else ()
+        self.linear = orthogonal(nn.Linear(in_features, sum(classes)), POLICY_GAIN)
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits = F.linear(features, self.linear.weight, self.linear.bias)
+        if not self.joint:
+            return F.log_softmax(logits, dim=-1)
+        return torch.cat([F.log_softmax(part, dim=-1) for part in logits.split(self.classes, dim=-1)], dim=-1)
+
+    def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
+        # Gumbel-max: argmax(log p + G) with G = −log E, E exponential.
+        noise = torch.empty_like(dist).exponential_(generator=generator).log_()
+        return self.mode(dist - noise)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        if not self.joint:
+            return dist.argmax(dim=-1)
+        return torch.stack([part.argmax(dim=-1) for part in dist.split(self.classes, dim=-1)], dim=-1)
+
+    def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
+        if not self.joint:
+            return dist.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        parts = zip(dist.split(self.classes, dim=-1), actions.unbind(-1), strict=True)
+        return torch.stack([part.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) for part, chosen in parts]).sum(0)
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        return -(dist.exp() * dist).sum(-1)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        return (old.exp() * (old - new)).sum(-1)
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return actions + self.start if self.start else actions
+
+
+class BernoulliHead(ActionHead):
+    """Independent bits (MultiBinary); parameters are logits."""
+
+    action_dtype = torch.int8
+
+    def __init__(self, in_features: int, bits: int) -> None:
+        super().__init__()
+        self.action_shape = (bits,)
+        self.linear = orthogonal(nn.Linear(in_features, bits), POLICY_GAIN)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(features)
+
+    def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
+        uniform = torch.rand(dist.shape, generator=generator, device=dist.device)
+        return (uniform < dist.sigmoid()).to(self.action_dtype)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        return (dist > 0).to(self.action_dtype)
+
+    def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
+        return -F.binary_cross_entropy_with_logits(dist, actions.to(dist.dtype), reduction="none").sum(-1)
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(dist, dist.sigmoid(), reduction="none").sum(-1)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        p = old.sigmoid()
+        return (p * (F.logsigmoid(old) - F.logsigmoid(new)) + (1 - p) * (F.logsigmoid(-old) - F.logsigmoid(-new))).sum(
+            -1
+        )
+
+
+class GaussianHead(ActionHead):
+    """Diagonal Gaussian with a state-independent deviation; parameters are [mean, log_std].
+
+    A bounded Box is acted in as [−1, 1]: the sample is clipped and scaled to the bounds on its way to the
+    environment, and log-probabilities are those of the sample itself.
+    """
+
+    action_dtype = torch.float32
+
+    def __init__(self, in_features: int, space: spaces.Box, log_std_init: float) -> None:
+        super().__init__()
+        self.action_shape = space.shape
+        size = int(np.prod(space.shape))
+        self.linear = orthogonal(nn.Linear(in_features, size), POLICY_GAIN)
+        self.log_std = nn.Parameter(torch.full((size,), float(log_std_init)))
+        bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        self._bounds = (space.low, space.high) if bounded else None
+        self._limits = space.low, space.high
+        self._dtype = space.dtype
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean = F.linear(features, self.linear.weight, self.linear.bias)
+        return torch.cat([mean, self.log_std.expand_as(mean)], dim=-1)
+
+    def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
+        mean, log_std = dist.chunk(2, dim=-1)
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        return (mean + log_std.exp() * noise).reshape(-1, *self.action_shape)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        return dist.chunk(2, dim=-1)[0].reshape(-1, *self.action_shape)
+
+    def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
+        mean, log_std = dist.chunk(2, dim=-1)
+        z = (actions.reshape(mean.shape) - mean) * (-log_std).exp()
+        return -(0.5 * z.square() + log_std + HALF_LOG_2PI).sum(-1)
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        return (dist.chunk(2, dim=-1)[1] + 0.5 + HALF_LOG_2PI).sum(-1)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        (mean_old, log_old), (mean_new, log_new) = old.chunk(2, dim=-1), new.chunk(2, dim=-1)
+        ratio = (2 * (log_old - log_new)).exp()
+        return (log_new - log_old + 0.5 * (ratio + (mean_old - mean_new).square() * (-2 * log_new).exp() - 1)).sum(-1)
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        if self._bounds is None:
+            return actions.clip(*self._limits).astype(self._dtype, copy=False)
+        low, high = self._bounds
+        return (low + (actions.clip(-1.0, 1.0) + 1.0) * (0.5 * (high - low))).astype(self._dtype, copy=False)

@@ -1,0 +1,45 @@
+"""Multi-layer perceptrons and their initialisation."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "silu": F.silu,
+    "elu": F.elu,
+}
+HIDDEN_GAIN = 2.0**0.5
+
+
+LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
+
+
+def orthogonal(layer: LayerT, gain: float) -> LayerT:
+    """Orthogonal weights and zero biases (Andrychowicz et al., 2021)."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class MLP(nn.Module):
+    """Linear layers with an activation after each; `out_features` is the width of the last."""
+
+    def __init__(self, in_features: int, hidden_sizes: Sequence[int], activation: str = "tanh") -> None:
+        super().__init__()
+        widths = [in_features, *hidden_sizes]
+        self.layers = nn.ModuleList(orthogonal(nn.Linear(n_in, n_out), HIDDEN_GAIN) for n_in, n_out in pairwise(widths))
+        self.activation = ACTIVATIONS[activation]
+        self.out_features = widths[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Plain calls instead of nn.Sequential: on two cores the dispatch around small layers is the cost.
+        for layer in self.layers:
+            x = self.activation(F.linear(x, layer.weight, layer.bias))  # type: ignore[arg-type]
+        return x

@@ -1,0 +1,101 @@
+"""Running statistics as buffers: saved with the policy, moved once per rollout, frozen everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+
+
+class RunningMeanStd(nn.Module):
+    """Mean and variance of all rows seen so far (Chan et al., 1983, parallel update), in double precision."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, rows: Tensor) -> None:
+        rows = rows.double()
+        count, mean, var = len(rows), rows.mean(0), rows.var(0, unbiased=False)
+        total = self.count + count
+        delta = mean - self.mean
+        self.var.copy_((self.var * self.count + var * count + delta.square() * self.count * count / total) / total)
+        self.mean.add_(delta * count / total)
+        self.count.copy_(total)
+
+
+class ObsNormalizer(nn.Module):
+    """(x − mean) / std clipped to ±`clip` for numeric vectors; images and discrete observations pass through.
+
+    The first rollout is seen as it is; after it the statistics move between rollouts only, so that the policy that is
+    updated is the one that acted.
+    """
+
+    def __init__(self, space: gym.Space, clip: float = 10.0) -> None:
+        super().__init__()
+        self.clip = clip
+        self.stats: RunningMeanStd | None = None
+        self.children_by_key = nn.ModuleDict()
+        if isinstance(space, spaces.Dict):
+            self.children_by_key.update({key: ObsNormalizer(sub, clip) for key, sub in space.items()})
+        elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+            self.stats = RunningMeanStd(space.shape)
+
+    def forward(self, obs: Tree) -> Tree:
+        if isinstance(obs, Mapping):
+            return {key: self.children_by_key[key](value) for key, value in obs.items()}
+        if self.stats is None:
+            return obs
+        scale = (self.stats.var + 1e-8).rsqrt().float()
+        return ((obs - self.stats.mean.float()) * scale).clamp_(-self.clip, self.clip)
+
+    def update(self, obs: Tree) -> None:
+        """Takes in a batch of raw observations `[N, …]`."""
+        if isinstance(obs, Mapping):
+            for key, value in obs.items():
+                child = self.children_by_key[key]
+                assert isinstance(child, ObsNormalizer)
+                child.update(value)
+        elif self.stats is not None:
+            self.stats.update(obs)
+
+
+class RewardNormalizer(nn.Module):
+    """Divides rewards by the deviation of their discounted sum (Engstrom et al., 2020), which ends with episodes."""
+
+    def __init__(self, clip: float = 10.0) -> None:
+        super().__init__()
+        self.clip = clip
+        self.stats = RunningMeanStd()
+        self.traces: dict[str, Tensor] = {}
+
+    def forward(self, rewards: Tensor, *, done: Tensor, gamma: float, source: int = 0) -> Tensor:
+        """Takes in `[T, B]` rewards of one collector, updates the statistics and returns the scaled rewards."""
+        trace = self.traces.get(str(source), torch.zeros_like(rewards[0])).numpy().copy()
+        discounted = np.empty(rewards.shape, dtype=np.float32)
+        for t, (reward, ended) in enumerate(zip(rewards.cpu().numpy(), done.cpu().numpy(), strict=True)):
+            trace = gamma * trace + reward
+            discounted[t] = trace
+            trace[ended] = 0.0
+        self.traces[str(source)] = torch.from_numpy(trace)
+        self.stats.update(torch.from_numpy(discounted).reshape(-1).to(self.stats.mean.device))
+        return (rewards * (self.stats.var + 1e-8).rsqrt().float()).clamp(-self.clip, self.clip)
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        return dict(self.traces)
+
+    def set_extra_state(self, state: Mapping[str, Tensor]) -> None:
+        self.traces = dict(state)

@@ -1,0 +1,152 @@
+"""Torsos: observation → features. The observation space decides which one, and how the input is brought to floats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.models.mlp import HIDDEN_GAIN, MLP, orthogonal
+
+
+@dataclass(frozen=True)
+class TorsoOptions:
+    hidden_sizes: Sequence[int] = (64, 64)
+    activation: str = "tanh"
+    cnn: Literal["nature", "impala"] = "nature"
+
+
+def is_image(space: gym.Space) -> bool:
+    return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
+
+
+def has_image(space: gym.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(has_image(sub) for sub in space.values())
+    return is_image(space)
+
+
+class Torso(nn.Module):
+    out_features: int
+
+
+def make_torso(space: gym.Space, options: TorsoOptions) -> Torso:
+    """The torso that takes batches of observations of the space."""
+    if isinstance(space, spaces.Dict):
+        return DictTorso(space, options)
+    if is_image(space):
+        return ImageTorso(space, options)
+    return VectorTorso(space, options)
+
+
+class VectorTorso(Torso):
+    """Box (flattened), Discrete (one-hot), MultiDiscrete (one-hot of each) and MultiBinary, through an MLP."""
+
+    def __init__(self, space: gym.Space, options: TorsoOptions) -> None:
+        super().__init__()
+        self.classes = _classes(space)
+        self.in_features = sum(self.classes) if self.classes else int(np.prod(space.shape or ()))
+        self.mlp = MLP(self.in_features, options.hidden_sizes, options.activation)
+        self.out_features = self.mlp.out_features
+        self._start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if self.classes:
+            columns = (obs - self._start).reshape(len(obs), len(self.classes)).unbind(-1)
+            obs = torch.cat([F.one_hot(c.long(), n) for c, n in zip(columns, self.classes, strict=True)], dim=-1)
+        elif obs.dim() != 2:
+            obs = obs.reshape(len(obs), -1)
+        if obs.dtype != torch.float32:
+            obs = obs.float()
+        return self.mlp(obs)
+
+
+def _classes(space: gym.Space) -> tuple[int, ...]:
+    """The number of classes of each discrete coordinate; empty for a space of numbers."""
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(int(n) for n in space.nvec.reshape(-1))
+    if isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        return ()
+    raise ValueError(
+        f"observation space {space} is not supported; use Box, Discrete, MultiDiscrete, MultiBinary or Dict"
+    )
+
+
+class ImageTorso(Torso):
+    """uint8 images, channels first or last, scaled to [0, 1] and through a CNN."""
+
+    def __init__(self, space: gym.Space, options: TorsoOptions) -> None:
+        super().__init__()
+        shape = space.shape or ()
+        # The channel axis is the short one: (84, 84, 3) has it last, (4, 84, 84) first.
+        self.channels_last = shape[-1] < shape[0]
+        channels, height, width = (shape[2], shape[0], shape[1]) if self.channels_last else shape
+        self.cnn = nature_cnn(channels, height, width) if options.cnn == "nature" else impala_cnn(channels)
+        with torch.no_grad():
+            flat = self.cnn(torch.zeros(1, channels, height, width)).shape[-1]
+        self.out_features = 512 if options.cnn == "nature" else 256
+        self.project = orthogonal(nn.Linear(flat, self.out_features), HIDDEN_GAIN)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if self.channels_last:
+            obs = obs.movedim(-1, -3)
+        return F.relu(self.project(self.cnn(obs.float() / 255.0)))
+
+
+def nature_cnn(channels: int, height: int, width: int) -> nn.Sequential:
+    """Mnih et al. (2015); for images under 36 pixels, kernels that fit them."""
+    kernels = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if min(height, width) >= 36 else ((32, 3, 2), (64, 3, 2), (64, 3, 1))
+    layers: list[nn.Module] = []
+    for out_channels, kernel, stride in kernels:
+        padding = 0 if min(height, width) >= 36 else 1
+        conv = nn.Conv2d(channels, out_channels, kernel, stride, padding)
+        layers += [orthogonal(conv, HIDDEN_GAIN), nn.ReLU()]
+        channels = out_channels
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(F.relu(x))))
+
+
+def impala_cnn(channels: int) -> nn.Sequential:
+    """The residual network of Espeholt et al. (2018)."""
+    layers: list[nn.Module] = []
+    for out_channels in (16, 32, 32):
+        layers += [
+            nn.Conv2d(channels, out_channels, 3, padding=1),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            ResidualBlock(out_channels),
+            ResidualBlock(out_channels),
+        ]
+        channels = out_channels
+    return nn.Sequential(*layers, nn.ReLU(), nn.Flatten())
+
+
+class DictTorso(Torso):
+    """A torso for each key, their features side by side."""
+
+    def __init__(self, space: spaces.Dict, options: TorsoOptions) -> None:
+        super().__init__()
+        torsos = {key: make_torso(sub, options) for key, sub in space.items()}
+        self.torsos = nn.ModuleDict(torsos)
+        self.out_features = sum(torso.out_features for torso in torsos.values())
+
+    def forward(self, obs: Mapping[str, Tree]) -> Tensor:
+        return torch.cat([torso(obs[key]) for key, torso in self.torsos.items()], dim=-1)

@@ -1,0 +1,1 @@
+"""Maths on arrays: pure functions that know no networks, no configs and no clock."""

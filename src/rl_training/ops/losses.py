@@ -1,0 +1,49 @@
+"""Losses of the policy-gradient family and the diagnostics that are read beside them; all return scalars."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
+    """PPO's pessimistic policy loss (Schulman et al., 2017, eq. 7)."""
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1.0 - clip_coef, 1.0 + clip_coef)
+    return -torch.min(ratio * advantages, clipped * advantages).mean()
+
+
+def clipped_value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip_coef: float | None) -> Tensor:
+    """Half the squared error; with `clip_coef`, the worse of it and that of the clipped step from `old_values`."""
+    errors = (values - targets).square()
+    if clip_coef is not None:
+        clipped = old_values + (values - old_values).clamp(-clip_coef, clip_coef)
+        errors = torch.max(errors, (clipped - targets).square())
+    return 0.5 * errors.mean()
+
+
+def approx_kl(log_ratio: Tensor) -> Tensor:
+    """KL(old || new) from samples of old: Schulman's k3, unbiased and never negative (joschu.net/blog/kl-approx)."""
+    return (log_ratio.expm1() - log_ratio).mean()
+
+
+def clip_fraction(log_ratio: Tensor, clip_coef: float) -> Tensor:
+    """The share of samples whose ratio lies outside the clip range."""
+    return (log_ratio.expm1().abs() > clip_coef).float().mean()
+
+
+def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+    """1 - Var(targets - values) / Var(targets); 0 for constant targets, which have no variance to explain."""
+    unexplained = (targets - values).var(correction=0) / targets.var(correction=0)
+    return torch.where(_is_constant(targets), 0.0, 1.0 - unexplained)
+
+
+def normalize(advantages: Tensor) -> Tensor:
+    """Mean 0 and (population) standard deviation 1; a constant or single advantage says nothing and becomes 0."""
+    centered = advantages - advantages.mean()
+    return torch.where(_is_constant(advantages), 0.0, centered / (advantages.std(correction=0) + 1e-8))
+
+
+def _is_constant(x: Tensor) -> Tensor:
+    # Not var == 0: the rounded mean of equal numbers may differ from them.
+    return x.min() == x.max()

@@ -1,0 +1,274 @@
+"""Collecting experience: a policy, some environments, and buffers shared between NumPy and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.data.rollout import Episode, Rollout, next_values
+from rl_training.data.trees import Tree, flatten_time, to_tensors, tree_map, zeros_for
+from rl_training.envs.types import Envs, EnvStep
+from rl_training.envs.vector import first_bad_row
+from rl_training.errors import EnvironmentFault
+from rl_training.models.actor_critic import Acted
+
+
+class Policy(Protocol):
+    """What the collector and evaluation need of a policy. `state` is `[B, S]`, of width 0 without memory."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def initial_state(self, batch: int) -> Tensor: ...
+
+    def act(
+        self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
+    ) -> Acted: ...
+
+    def values(self, obs: Tree, state: Tensor | None = None) -> Tensor: ...
+
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True)
+class PolicySnapshot:
+    """All an actor needs, here or on another machine. No weights: the actor shares the learner's own."""
+
+    version: int
+    controls: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, Any] | None = None
+
+
+class Collector(Protocol):
+    """Local or remote: the loop does not know."""
+
+    num_envs: int
+    restorable: bool
+    shares_weights: bool
+
+    def publish(self, snapshot: PolicySnapshot) -> None: ...
+
+    def collect(self, num_steps: int) -> Rollout: ...
+
+    def restart(self, seed: int) -> None:
+        """Begins new episodes everywhere: what follows depends on nothing that came before."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EpisodeTracker:
+    """Returns and lengths of the running episodes, in raw rewards."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.returns = np.zeros(num_envs)
+        self.lengths = np.zeros(num_envs, dtype=np.int64)
+
+    def add(self, step: EnvStep) -> list[tuple[int, Episode]]:
+        """(environment, episode) for each that ended in this step."""
+        self.returns += step.rewards
+        self.lengths += step.valid
+        done = step.terminated | step.truncated
+        if not done.any():
+            return []
+        ended = [(int(i), Episode(float(self.returns[i]), int(self.lengths[i]))) for i in done.nonzero()[0]]
+        self.returns[done] = 0.0
+        self.lengths[done] = 0
+        return ended
+
+
+def restarted(state: Tensor, starts: NDArray[np.bool_], policy: Policy) -> Tensor:
+    """The recurrent state with a fresh one wherever an episode starts."""
+    if not (state.shape[1] and starts.any()):
+        return state
+    return torch.where(torch.from_numpy(starts).to(state.device)[:, None], policy.initial_state(len(state)), state)
+
+
+class _Final(NamedTuple):
+    """The observations that ended episodes in row `t`, with the recurrent state that had seen all but them."""
+
+    t: int
+    rows: NDArray[np.int64]
+    obs: Tree
+    state: Tensor
+
+
+class LocalCollector:
+    """Steps the environments in this process."""
+
+    shares_weights = True
+
+    def __init__(self, envs: Envs, policy: Policy, *, seed: int, source: int = 0) -> None:
+        self.envs = envs
+        self.policy = policy
+        self.num_envs = envs.num_envs
+        self.restorable = envs.restorable
+        self.source = source
+        self._version = 0
+        self._generator = torch.Generator(policy.device)
+        self._buffers: _Buffers | None = None
+        self._total_steps = 0
+        self.restart(seed)
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        self._version = snapshot.version
+        for name, value in snapshot.controls.items():
+            setattr(self.policy, name, value)
+        if snapshot.weights is not None:
+            self.policy.load_state_dict(snapshot.weights)
+
+    def restart(self, seed: int) -> None:
+        self._generator.manual_seed(seed)
+        self._obs = self.envs.reset(seed)
+        self._starts = np.ones(self.num_envs, dtype=bool)
+        self._state = self.policy.initial_state(self.num_envs)
+        self._tracker = EpisodeTracker(self.num_envs)
+
+    def collect(self, num_steps: int) -> Rollout:
+        """`num_steps` rows of every environment; the tensors are reused by the next call."""
+        if self._buffers is None or len(self._buffers.rewards) != num_steps:
+            self._buffers = _Buffers(self.envs, num_steps)
+        finals, episodes = self._fill(self._buffers, num_steps)
+        self._check_finite(self._buffers)
+        self._total_steps += num_steps
+        return self._rollout(self._buffers, finals, tuple(episodes))
+
+    @torch.inference_mode()
+    def _fill(self, rows: _Buffers, num_steps: int) -> tuple[list[_Final], list[Episode]]:
+        finals: list[_Final] = []
+        episodes: list[Episode] = []
+        tree_map(lambda buffer, first: buffer.__setitem__(0, first), rows.obs, self._obs)
+        for t in range(num_steps):
+            rows.starts[t] = self._starts
+            acted = self.policy.act(rows.obs_at(t, self.policy.device), self._state, generator=self._generator)
+            rows.write_acted(t, acted)
+            step = self.envs.step(self.policy.env_actions(acted.actions.cpu().numpy()))
+            rows.write_step(t, step)
+            self._state = acted.state
+            if len(step.final_rows):
+                finals.append(_Final(t, step.final_rows, step.final_obs, acted.state[step.final_rows]))
+            self._starts = step.starts
+            self._state = restarted(self._state, step.starts, self.policy)
+            episodes += [episode for _, episode in self._tracker.add(step)]
+        self._obs = tree_map(lambda buffer: buffer[num_steps].copy(), rows.obs)
+        return finals, episodes
+
+    @torch.no_grad()
+    def _rollout(self, rows: _Buffers, finals: list[_Final], episodes: tuple[Episode, ...]) -> Rollout:
+        device = self.policy.device
+        obs = to_tensors(rows.obs, device)
+        last_obs = tree_map(lambda leaf: leaf[-1], obs)
+        obs = tree_map(lambda leaf: leaf[:-1], obs)
+        final_rows = torch.tensor([(f.t, int(b)) for f in finals for b in f.rows], dtype=torch.int64).reshape(-1, 2)
+        final_obs, final_values = tree_map(lambda leaf: leaf[:0], last_obs), torch.empty(0)
+        if finals:
+            final_obs = to_tensors(tree_map(lambda *leaves: np.concatenate(leaves), *(f.obs for f in finals)), device)
+            final_values = self.policy.values(final_obs, torch.cat([f.state for f in finals])).cpu()
+        values = rows.tensor("values")
+        if not rows.valued:
+            values.copy_(self.policy.values(flatten_time(obs)).reshape(values.shape))
+        last_values = self.policy.values(last_obs, self._state).cpu()
+        names = ("rewards", "terminated", "truncated", "valid", "starts")
+        return Rollout(
+            obs=obs,
+            actions=rows.actions.to(device),
+            behavior_logprobs=rows.logprobs.to(device),
+            values=values.to(device),
+            next_values=next_values(values, last_values, final_rows, final_values).to(device),
+            last_obs=last_obs,
+            final_rows=final_rows,
+            final_obs=final_obs,
+            policy_version=torch.tensor(self._version).expand(values.shape),
+            extras={name: buffer.to(device) for name, buffer in rows.extras.items()},
+            episodes=episodes,
+            source=self.source,
+            **{name: rows.tensor(name).to(device) for name in names},
+        )
+
+    def _check_finite(self, rows: _Buffers) -> None:
+        seen = tree_map(lambda leaf: leaf[1:], rows.obs)
+        bad = first_bad_row(seen, rows.rewards)
+        if bad is not None:
+            t, index, what = bad
+            raise EnvironmentFault(f"environment {index}, step {self._total_steps + t + 1}: {what} is not finite")
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {
+            "rng": self._generator.get_state(),
+            "starts": self._starts.copy(),
+            "state": self._state.clone(),
+            "returns": self._tracker.returns.copy(),
+            "lengths": self._tracker.lengths.copy(),
+            "total_steps": self._total_steps,
+        }
+        return state | ({"envs": self.envs.state_dict()} if self.restorable else {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Without the environments' own state, only a restart can follow."""
+        if self.restorable:
+            self._obs = self.envs.load_state_dict(state["envs"])
+        self._generator.set_state(state["rng"])
+        self._starts = state["starts"].copy()
+        self._state = state["state"].to(self.policy.device)
+        self._tracker.returns[:], self._tracker.lengths[:] = state["returns"], state["lengths"]
+        self._total_steps = state["total_steps"]
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+class _Buffers:
+    """Preallocated `[T, B]` arrays; observations have a row more, so that each row's successor is the row below."""
+
+    def __init__(self, envs: Envs, num_steps: int) -> None:
+        shape = (num_steps, envs.num_envs)
+        self.obs = zeros_for(envs.spaces.observation, (num_steps + 1, envs.num_envs))
+        self._obs_tensors = to_tensors(self.obs)
+        self.rewards = np.zeros(shape, dtype=np.float32)
+        self.terminated, self.truncated, self.valid, self.starts = (np.zeros(shape, dtype=bool) for _ in range(4))
+        self.values = np.zeros(shape, dtype=np.float32)
+        self.logprobs = torch.zeros(shape)
+        self.actions = torch.empty(0)
+        self.extras: dict[str, Tensor] = {}
+        self.valued = False
+
+    def obs_at(self, t: int, device: torch.device) -> Tree:
+        return tree_map(lambda leaf: leaf[t].to(device), self._obs_tensors)
+
+    def write_acted(self, t: int, acted: Acted) -> None:
+        if self.actions.shape[:2] != self.logprobs.shape:  # the first row decides what a row holds
+            self.actions = self._like(acted.actions)
+        self.actions[t] = acted.actions
+        self.logprobs[t] = acted.logprobs
+        if acted.values is not None:
+            self.valued = True
+            self.tensor("values")[t] = acted.values
+        for name, value in acted.extras.items():
+            if name not in self.extras:
+                self.extras[name] = self._like(value)
+            self.extras[name][t] = value
+
+    def write_step(self, t: int, step: EnvStep) -> None:
+        tree_map(lambda buffer, new: buffer.__setitem__(t + 1, new), self.obs, step.obs)
+        self.rewards[t] = step.rewards
+        self.terminated[t] = step.terminated
+        self.truncated[t] = step.truncated
+        self.valid[t] = step.valid
+
+    def tensor(self, name: str) -> Tensor:
+        return torch.from_numpy(getattr(self, name))
+
+    def _like(self, row: Tensor) -> Tensor:
+        with torch.inference_mode(mode=False):  # autograd refuses tensors made in inference mode
+            return torch.zeros(len(self.logprobs), *row.shape, dtype=row.dtype)

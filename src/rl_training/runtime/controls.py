@@ -1,0 +1,197 @@
+"""Controls: scalars that may move during training, each declared once.
+
+From a `Control` follow the accepted keys, the schedule, the warm-up, the bounds, the moment at which the value is
+applied and its name in the metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, Literal, Protocol
+
+from rl_training.runtime.schedules import (
+    Constant,
+    Schedule,
+    did_you_mean,
+    finite_number,
+    parse_schedule,
+    rename_aliases,
+)
+
+Moment = Literal["acting", "updating"]
+
+_SUFFIXES = ("", "_schedule", "_warmup_steps")
+
+
+@dataclass(frozen=True)
+class Control:
+    """The declaration of one scalar; `low` and `high` are inclusive bounds on its resolved value."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = math.inf
+    moment: Moment = "updating"
+    integer: bool = False
+    optional: bool = False
+
+    def spelled(self, name: str) -> Control:
+        """The same control with one of its aliases as its name, in the metrics and in the errors."""
+        names = (self.name, *self.aliases)
+        if name not in names:
+            raise ValueError(f"{name!r} is no spelling of {self.name!r}; {did_you_mean(name, names)}")
+        return replace(self, name=name, aliases=tuple(other for other in names if other != name))
+
+
+LEARNING_RATE = Control("learning_rate")
+CLIP_COEF = Control("clip_coef", aliases=("clip_range",))
+ENT_COEF = Control("ent_coef", aliases=("entropy_coef",))
+VF_COEF = Control("vf_coef", aliases=("value_coef",))
+GAMMA = Control("gamma", high=1.0)
+GAE_LAMBDA = Control("gae_lambda", high=1.0)
+TARGET_KL = Control("target_kl", optional=True)
+MAX_GRAD_NORM = Control("max_grad_norm")
+TEMPERATURE = Control("temperature", moment="acting")
+NUM_SIMULATIONS = Control("num_simulations", low=1.0, moment="acting", integer=True)
+ROOT_EXPLORATION_FRACTION = Control("root_exploration_fraction", high=1.0, moment="acting")
+
+
+def control_keys(control: Control) -> tuple[str, ...]:
+    """Every config key that sets `control`, the canonical ones first."""
+    return tuple(name + suffix for name in (control.name, *control.aliases) for suffix in _SUFFIXES)
+
+
+def canonical_keys(raw: Mapping[str, Any], controls: Iterable[Control]) -> dict[str, Any]:
+    """`raw` with every alias of a control under its canonical key; two spellings of one key are refused."""
+    spellings = {
+        alias + suffix: control.name + suffix
+        for control in controls
+        for alias in control.aliases
+        for suffix in _SUFFIXES
+    }
+    return rename_aliases(raw, spellings)
+
+
+@dataclass(frozen=True)
+class ResolvedControl:
+    """A control with the schedule and the warm-up that a config gave it."""
+
+    control: Control
+    schedule: Schedule
+    warmup_steps: int
+    key: str
+
+    def resolve(self, step: int) -> float:
+        """The value to apply and to log at `step`."""
+        value = self.scheduled(step)
+        if self.warmup_steps:
+            # From the lowest admissible value, since a share of one simulation is none.
+            value = max(self.control.low, value * min((step + 1) / self.warmup_steps, 1.0))
+        return round(value) if self.control.integer else value
+
+    def scheduled(self, step: float) -> float:
+        """The value before warm-up, refused if it is outside the control's bounds."""
+        value, low, high = self.schedule(step), self.control.low, self.control.high
+        if not (math.isfinite(value) and low <= value <= high):
+            raise ValueError(f"{self.key}: {value} at step {step:.12g} is not {_describe_bounds(low, high)}")
+        return value
+
+
+@dataclass(frozen=True)
+class ControlSet:
+    """The controls of one run; optional ones that are off are absent."""
+
+    controls: tuple[ResolvedControl, ...]
+
+    @classmethod
+    def parse(cls, controls: Iterable[Control], values: Mapping[str, Any], *, horizon: int | None) -> ControlSet:
+        """Read each control from canonical keys, ignoring other keys; refuse a bad schedule before the run starts."""
+        parsed = (_parse_control(control, values, horizon) for control in controls)
+        return cls(tuple(control for control in parsed if control is not None))
+
+    def resolve(self, step: int) -> dict[str, float]:
+        """The value of every control at `step`, by canonical name."""
+        return {resolved.control.name: resolved.resolve(step) for resolved in self.controls}
+
+    def at(self, step: int, *, moment: Moment) -> dict[str, float]:
+        """The values of the controls that are applied before acting, or before updating."""
+        return ControlSet(tuple(r for r in self.controls if r.control.moment == moment)).resolve(step)
+
+
+class HasAlgoKwargs(Protocol):
+    """What `TrainConfig` offers to the functions below."""
+
+    @property
+    def algo_kwargs(self) -> Mapping[str, Any]: ...
+
+    @property
+    def total_timesteps(self) -> int: ...
+
+
+def resolve_clip_coefficient(config: Mapping[str, Any] | HasAlgoKwargs, *, step: int, default: float) -> float:
+    """PPO's clip range at `step`."""
+    return _resolve_one(CLIP_COEF, config, step=step, default=default)
+
+
+def resolve_entropy_coefficient(
+    config: Mapping[str, Any] | HasAlgoKwargs, *, step: int, default: float, coefficient_key: str = "ent_coef"
+) -> float:
+    """The weight of the entropy bonus at `step`; `coefficient_key` is the spelling that errors use."""
+    return _resolve_one(ENT_COEF.spelled(coefficient_key), config, step=step, default=default)
+
+
+def resolve_temperature(config: Mapping[str, Any] | HasAlgoKwargs, *, step: int, default: float) -> float:
+    """The temperature of action selection at `step`."""
+    return _resolve_one(TEMPERATURE, config, step=step, default=default)
+
+
+def _resolve_one(control: Control, config: Mapping[str, Any] | HasAlgoKwargs, *, step: int, default: float) -> float:
+    if isinstance(config, Mapping):
+        algo_kwargs, horizon = config, config.get("total_timesteps")
+    else:
+        algo_kwargs, horizon = config.algo_kwargs, config.total_timesteps
+    values = canonical_keys(algo_kwargs, (control,))
+    if values.get(control.name) is None:
+        values[control.name] = default
+    return ControlSet.parse((control,), values, horizon=horizon).resolve(step)[control.name]
+
+
+def _parse_control(control: Control, values: Mapping[str, Any], horizon: int | None) -> ResolvedControl | None:
+    fixed, spec, warmup = (values.get(control.name + suffix) for suffix in _SUFFIXES)
+    value_key, schedule_key, warmup_key = (_as_written(control, suffix) for suffix in _SUFFIXES)
+    warmup_steps = _parse_warmup(warmup, warmup_key)
+    if fixed is not None:
+        fixed = finite_number(fixed, value_key)
+    if spec is not None:
+        schedule = parse_schedule(spec, key=schedule_key, base=fixed, horizon=horizon)
+        resolved = ResolvedControl(control, schedule, warmup_steps, schedule_key)
+    elif fixed is not None:
+        resolved = ResolvedControl(control, Constant(fixed), warmup_steps, value_key)
+    elif control.optional and not warmup_steps:
+        return None
+    else:
+        raise ValueError(f"{value_key}: missing; give it a number or a schedule")
+    for step in resolved.schedule.breakpoints:
+        resolved.scheduled(step)
+    return resolved
+
+
+def _parse_warmup(warmup: Any, key: str) -> int:
+    if warmup is None:
+        return 0
+    if isinstance(warmup, bool) or not isinstance(warmup, Integral) or warmup < 0:
+        raise ValueError(f"{key}: expected a whole number of steps, 0 or more, got {warmup!r}")
+    return int(warmup)
+
+
+def _as_written(control: Control, suffix: str) -> str:
+    """The key for an error message; with its aliases, since the user may have written one of those."""
+    aliases = "".join(f" or {alias}{suffix}" for alias in control.aliases)
+    return f"{control.name}{suffix}{aliases}"
+
+
+def _describe_bounds(low: float, high: float) -> str:
+    return f"a finite number of at least {low:g}" + ("" if math.isinf(high) else f" and at most {high:g}")

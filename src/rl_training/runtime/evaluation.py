@@ -1,0 +1,56 @@
+"""Evaluation: whole episodes on environments of its own, the same number from each, so that short ones do not win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.data.trees import to_tensors
+from rl_training.envs.types import Envs
+from rl_training.runtime.collector import EpisodeTracker, Policy, restarted
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def return_mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    def summary(self) -> dict[str, Any]:
+        returns = np.array(self.returns)
+        return {
+            "return_mean": self.return_mean,
+            "return_std": float(returns.std()),
+            "return_min": float(returns.min()),
+            "return_max": float(returns.max()),
+            "return_median": float(np.median(returns)),
+            "length_mean": float(np.mean(self.lengths)),
+            "length_min": int(min(self.lengths)),
+            "length_max": int(max(self.lengths)),
+            "episodes": len(returns),
+        }
+
+
+@torch.inference_mode()
+def evaluate(policy: Policy, envs: Envs, *, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
+    """Environment `i` plays its share of the episodes; what it does beyond that does not count."""
+    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), envs.num_envs)])
+    played: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
+    generator = torch.Generator(policy.device).manual_seed(seed)
+    tracker = EpisodeTracker(envs.num_envs)
+    obs, state = envs.reset(seed), policy.initial_state(envs.num_envs)
+    while any(len(done) < share for done, share in zip(played, shares, strict=True)):
+        acted = policy.act(to_tensors(obs, policy.device), state, generator=generator, deterministic=deterministic)
+        step = envs.step(policy.env_actions(acted.actions.cpu().numpy()))
+        obs, state = step.obs, restarted(acted.state, step.starts, policy)
+        for index, episode in tracker.add(step):
+            if len(played[index]) < shares[index]:
+                played[index].append(episode)
+    finished = [episode for done in played for episode in done]
+    return Evaluation(tuple(e[0] for e in finished), tuple(e[1] for e in finished))

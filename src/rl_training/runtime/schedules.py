@@ -1,0 +1,218 @@
+"""Schedules: a scalar as a function of the environment step, read from a config and refused there if it is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Real
+from typing import Any, Protocol
+
+
+class Schedule(Protocol):
+    """A value for every step: monotone between its `breakpoints`, flat before the first and after the last."""
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]: ...
+
+    def __call__(self, step: float) -> float: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One value at every step."""
+
+    value: float
+    breakpoints: tuple[float, ...] = (0.0,)
+
+    def __call__(self, step: float) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """From exactly `start` up to step `begin` to exactly `end` from step `horizon` on."""
+
+    kind: str
+    start: float
+    end: float
+    begin: float
+    horizon: float
+    power: float = 2.0
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return (self.begin, self.horizon)
+
+    def __call__(self, step: float) -> float:
+        progress = (step - self.begin) / (self.horizon - self.begin)
+        if progress <= 0.0:
+            return self.start
+        if progress >= 1.0:
+            return self.end
+        # Near its end a cosine is flat, and rounding may carry it past: out of bounds, if `end` is the bound.
+        low, high = sorted((self.start, self.end))
+        return min(max(_CURVES[self.kind](self, progress), low), high)
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Linear between `(step, value)` points, or holding each value until the next point; flat outside."""
+
+    points: tuple[tuple[float, float], ...]
+    interpolation: str = "linear"
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return tuple(step for step, _ in self.points)
+
+    def __call__(self, step: float) -> float:
+        after = bisect_right(self.breakpoints, step)
+        left, value = self.points[max(after - 1, 0)]
+        if self.interpolation == "step" or after in (0, len(self.points)):
+            return value
+        right, next_value = self.points[after]
+        return value + (next_value - value) * (step - left) / (right - left)
+
+
+def _linear(s: Annealed, progress: float) -> float:
+    return s.start + (s.end - s.start) * progress
+
+
+def _cosine(s: Annealed, progress: float) -> float:
+    return s.start + (s.end - s.start) * 0.5 * (1.0 - math.cos(math.pi * progress))
+
+
+def _exponential(s: Annealed, progress: float) -> float:
+    return s.start * (s.end / s.start) ** progress
+
+
+def _polynomial(s: Annealed, progress: float) -> float:
+    return s.end + (s.start - s.end) * (1.0 - progress) ** s.power
+
+
+_CURVES: dict[str, Callable[[Annealed, float], float]] = {
+    "linear": _linear,
+    "cosine": _cosine,
+    "exponential": _exponential,
+    "polynomial": _polynomial,
+}
+
+_ANNEALED_KEYS = {"start": "start", "end": "end", "begin": "begin", "horizon": "horizon", "steps": "horizon"}
+
+# For each kind, the keys it takes besides `kind`: accepted spelling -> canonical spelling.
+_KEYS: dict[str, dict[str, str]] = {
+    "constant": {"start": "start", "value": "start"},
+    "linear": _ANNEALED_KEYS,
+    "cosine": _ANNEALED_KEYS,
+    "exponential": _ANNEALED_KEYS,
+    "polynomial": {**_ANNEALED_KEYS, "power": "power"},
+    "piecewise": {"points": "points", "interpolation": "interpolation"},
+}
+
+SCHEDULE_KINDS = tuple(_KEYS)
+
+
+def parse_schedule(spec: Any, *, key: str, base: float | None, horizon: float | None) -> Schedule:
+    """The schedule that `spec` (a number, a kind or a mapping) describes; errors name the config `key`.
+
+    `base` is the fixed value, from which a schedule without `start` departs; `horizon` is the length of the run.
+    """
+    if not isinstance(spec, str | Mapping):
+        return Constant(finite_number(spec, key))
+    kind, options = _kind_and_options(spec, key)
+    if kind == "constant":
+        return Constant(_start(kind, options, key, base))
+    if kind == "piecewise":
+        return _parse_piecewise(options, key)
+    return _parse_annealed(kind, options, key, base, horizon)
+
+
+def finite_number(value: Any, key: str) -> float:
+    """`value` as a float, refusing text, booleans, NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{key}: expected a finite number, got {value!r}")
+    return float(value)
+
+
+def did_you_mean(word: object, options: Iterable[str]) -> str:
+    """The cure for a misspelt `word`: the nearest option, or all of them when none is near."""
+    options = list(options)
+    close = difflib.get_close_matches(str(word), options, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(options)}"
+
+
+def rename_aliases(raw: Mapping[str, Any], spellings: Mapping[str, str], *, where: str = "") -> dict[str, Any]:
+    """`raw` with each alias under its canonical name; names without a canonical one stay as they are."""
+    written: dict[str, str] = {}
+    for name in raw:
+        canonical = spellings.get(name, name)
+        if canonical in written:
+            raise ValueError(f"{where}{written[canonical]!r} and {name!r} are two spellings of one key; give only one")
+        written[canonical] = name
+    return {canonical: raw[name] for canonical, name in written.items()}
+
+
+def _kind_and_options(spec: str | Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
+    where = f"{key}: "
+    raw = {"kind": spec} if isinstance(spec, str) else rename_aliases(spec, {"type": "kind"}, where=where)
+    if "kind" not in raw:
+        raise ValueError(f"{key}: missing key 'kind'; expected one of {', '.join(SCHEDULE_KINDS)}")
+    kind = raw.pop("kind")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise ValueError(f"{key}: unknown kind {kind!r}; {did_you_mean(kind, SCHEDULE_KINDS)}")
+    for name in raw:
+        if name not in _KEYS[kind]:
+            raise ValueError(f"{key}: unknown key {name!r} for kind {kind!r}; {did_you_mean(name, _KEYS[kind])}")
+    return kind, rename_aliases(raw, _KEYS[kind], where=where)
+
+
+def _start(kind: str, options: Mapping[str, Any], key: str, base: float | None) -> float:
+    if "start" in options:
+        return finite_number(options["start"], f"{key}.start")
+    if base is None:
+        raise ValueError(f"{key}: missing key 'start' for kind {kind!r}, and there is no fixed value to start from")
+    return finite_number(base, f"{key} (the fixed value it starts from)")
+
+
+def _parse_annealed(
+    kind: str, options: Mapping[str, Any], key: str, base: float | None, horizon: float | None
+) -> Annealed:
+    start = _start(kind, options, key, base)
+    given = {name: finite_number(value, f"{key}.{name}") for name, value in options.items()}
+    end = given.get("end", 0.01 * start if kind == "exponential" else 0.0)
+    begin, power = given.get("begin", 0.0), given.get("power", 2.0)
+    last = given.get("horizon", horizon)
+    if last is None:
+        raise ValueError(f"{key}: missing key 'horizon', and there is no total_timesteps to take it from")
+    if begin < 0.0 or last <= begin:
+        raise ValueError(f"{key}: needs 0 <= begin < horizon, got begin {begin} and horizon {last}")
+    if kind == "exponential" and min(start, end) <= 0.0:
+        raise ValueError(f"{key}: an exponential needs start and end above 0, got start {start} and end {end}")
+    if power <= 0.0:
+        raise ValueError(f"{key}.power: expected a number above 0, got {power}")
+    return Annealed(kind, start, end, begin, float(last), power)
+
+
+def _parse_piecewise(options: Mapping[str, Any], key: str) -> Piecewise:
+    points = options.get("points")
+    if not isinstance(points, Sequence) or isinstance(points, str) or not points:
+        raise ValueError(f"{key}: a piecewise schedule needs 'points', a list of [step, value] pairs, got {points!r}")
+    pairs = tuple(_point(point, f"{key}.points[{i}]") for i, point in enumerate(points))
+    if any(later <= earlier for (earlier, _), (later, _) in pairwise(pairs)):
+        raise ValueError(f"{key}.points: steps must increase, got {[step for step, _ in pairs]}")
+    interpolation = options.get("interpolation", "linear")
+    if interpolation not in ("linear", "step"):
+        raise ValueError(
+            f"{key}: unknown interpolation {interpolation!r}; {did_you_mean(interpolation, ('linear', 'step'))}"
+        )
+    return Piecewise(pairs, interpolation)
+
+
+def _point(point: Any, key: str) -> tuple[float, float]:
+    if not isinstance(point, Sequence) or isinstance(point, str) or len(point) != 2:
+        raise ValueError(f"{key}: expected a [step, value] pair, got {point!r}")
+    return finite_number(point[0], key), finite_number(point[1], key)

@@ -1,0 +1,184 @@
+"""`Session`: the parts of a run put together from its config, and their state."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.base import Stateful
+from rl_training.data.rollout import Episode
+from rl_training.envs.factory import EnvSource, make_envs
+from rl_training.envs.types import Envs
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import TrainConfig
+from rl_training.models.torsos import has_image
+from rl_training.runtime.collector import Collector, LocalCollector
+from rl_training.runtime.evaluation import Evaluation, evaluate
+from rl_training.runtime.learner import Learner
+from rl_training.runtime.meter import Meter
+
+RECENT_EPISODES = 100
+WEIGHTS, ACTING, BARRIER, EVALUATION = range(4)  # the random streams that derive from the run's seed
+
+
+def derive_seed(seed: int, stream: int, step: int = 0) -> int:
+    """Seeds of different streams, and of neighbouring runs, have nothing in common."""
+    return int(np.random.SeedSequence([seed, stream, step]).generate_state(1)[0] >> 1)
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` takes the accelerator that is there."""
+    if name == "auto":
+        found = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device(found)
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not present[name]:
+        raise ConfigError(f"device {name!r} is not available here; use device auto or cpu")
+    return torch.device(name)
+
+
+@dataclass
+class Progress:
+    """How far the run has come."""
+
+    global_step: int = 0
+    iterations: int = 0
+    gradient_steps: int = 0
+    episodes: int = 0
+    best_return: float | None = None
+    evaluations_since_best: int = 0
+    seconds: float = 0.0
+    recent: deque[Episode] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+
+    def add_episodes(self, episodes: tuple[Episode, ...]) -> None:
+        self.episodes += len(episodes)
+        self.recent.extend(episodes)
+
+    def add_evaluation(self, evaluation: Evaluation) -> bool:
+        """Whether it is the best so far."""
+        best = self.best_return is None or evaluation.return_mean > self.best_return
+        self.evaluations_since_best = 0 if best else self.evaluations_since_best + 1
+        if best:
+            self.best_return = evaluation.return_mean
+        return best
+
+    def episode_metrics(self) -> dict[str, float]:
+        """Over the last hundred finished episodes; nothing before the first."""
+        if not self.recent:
+            return {}
+        returns = np.array([episode.total_reward for episode in self.recent])
+        return {
+            "return_mean": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "return_min": float(returns.min()),
+            "return_max": float(returns.max()),
+            "episode_length_mean": float(np.mean([episode.length for episode in self.recent])),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        return state | {"recent": [list(episode) for episode in self.recent]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.recent = deque((Episode(*episode) for episode in state["recent"]), maxlen=RECENT_EPISODES)
+
+
+class Session(Stateful):
+    """Learner, collector, controls and progress. It writes no file: runs and the managed API are built on it."""
+
+    state_parts = ("progress", "meter", "learner", "collector")
+
+    def __init__(self, config: TrainConfig, *, env: EnvSource | None = None) -> None:
+        self.config = config
+        self.env = env
+        parsed = config.parsed_params()
+        self.controls = parsed.controls
+        envs = make_envs(config.env_spec(env), config.num_envs)
+        torch.set_num_threads(config.threads or default_threads(envs))
+        self.spaces = envs.spaces
+        self.learner: Learner = config.learner_class()(
+            parsed.params,
+            envs.spaces,
+            num_envs=config.num_envs,
+            seed=derive_seed(config.seed, WEIGHTS),
+            device=resolve_device(config.device),
+        )
+        self.collector: Collector = LocalCollector(envs, self.policy, seed=derive_seed(config.seed, ACTING))
+        self.progress = Progress()
+        self.meter = Meter()
+        self.stop_reason: str | None = None
+        self._eval_envs: Envs | None = None
+
+    @property
+    def policy(self) -> Any:
+        return self.learner.algorithm.policy
+
+    def configure(self, config: TrainConfig) -> None:
+        """Another budget or other schedules for the same learner and environments."""
+        self.config = config
+        self.controls = config.parsed_params().controls
+
+    def request_stop(self, reason: str) -> None:
+        """The loop ends after the iteration that is under way."""
+        self.stop_reason = reason
+
+    def evaluate(self, episodes: int, *, deterministic: bool = True, seed: int | None = None) -> Evaluation:
+        """On environments and random streams of its own: training does not notice."""
+        if self._eval_envs is None:
+            spec = self.config.env_spec(self.env, evaluation=True)
+            self._eval_envs = make_envs(spec, min(episodes, self.config.num_envs))
+        chosen = derive_seed(self.config.seed, EVALUATION, self.progress.global_step) if seed is None else seed
+        return evaluate(self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic)
+
+    def barrier(self) -> None:
+        """Where environments hide their state, every checkpoint begins new episodes, resumed or not."""
+        if not self.collector.restorable:
+            self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"config": self.config.model_dump(mode="json"), "rng": _global_rng_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.progress.load_state_dict(state["progress"])
+        self.meter.load_state_dict(state["meter"])
+        self.learner.load_state_dict(state["learner"])
+        self.collector.load_state_dict(state["collector"])
+        self.barrier()
+        _set_global_rng_state(state["rng"])
+
+    def close(self) -> None:
+        self.collector.close()
+        if self._eval_envs is not None:
+            self._eval_envs.close()
+
+
+def default_threads(envs: Envs) -> int:
+    """Small networks lose time to a second thread; images gain."""
+    return (os.cpu_count() or 1) if has_image(envs.spaces.observation) else 1
+
+
+def _global_rng_state() -> dict[str, Any]:
+    """Environments and callbacks of users may draw from the global generators."""
+    version, numbers, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "numpy": [name, keys, *rest],
+        "python": [version, list(numbers), gauss],
+    }
+
+
+def _set_global_rng_state(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    np.random.set_state(tuple(state["numpy"]))
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))

@@ -1,0 +1,177 @@
+"""What users do with runs: train, resume, evaluate, predict. Functional entry points over a `Session`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_training.data.trees import to_tensors, tree_leaves, tree_map
+from rl_training.envs.factory import EnvSource
+from rl_training.errors import ConfigError, StoppedBySignal
+from rl_training.experiment.checkpointing import load_checkpoint
+from rl_training.experiment.config import TrainConfig, make_config
+from rl_training.runtime.callbacks import Callback, configured_callbacks
+from rl_training.runtime.evaluation import Evaluation
+from rl_training.runtime.loop import Sink, evaluation_row, run_training
+from rl_training.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run came to; the evaluation is greedy, of the final policy."""
+
+    global_step: int
+    run_dir: Path | None = None
+    evaluation: Evaluation | None = None
+    stop_reason: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        scores = self.evaluation.summary() if self.evaluation else {}
+        return {
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+            "global_step": self.global_step,
+            "return_mean": scores.get("return_mean"),
+            "return_min": scores.get("return_min"),
+            "return_std": scores.get("return_std"),
+            "episodes": scores.get("episodes", 0),
+            "stop_reason": self.stop_reason,
+        }
+
+
+class _LastRow(Callback):
+    def __init__(self) -> None:
+        self.row: dict[str, float] = {}
+
+    def on_log(self, session: Session, row: Mapping[str, float]) -> None:
+        self.row = dict(row)
+
+
+def train_session(
+    session: Session, *, callbacks: Sequence[Callback] = (), sinks: Sequence[Sink] = (), run_dir: Path | None = None
+) -> TrainResult:
+    """Trains to the config's budget, then evaluates; a signal ends it with a checkpoint and `StoppedBySignal`."""
+    last = _LastRow()
+    session.stop_reason = None
+    with stop_on_signals(session) as received:
+        run_training(session, callbacks=[*configured_callbacks(session.config), *callbacks, last], sinks=sinks)
+    if received:
+        raise StoppedBySignal(received[0])
+    evaluation = None
+    if session.config.eval_episodes:
+        evaluation = session.evaluate(session.config.eval_episodes)
+        for sink in sinks:
+            sink.log(evaluation_row(evaluation, session.progress.global_step), session.progress.global_step)
+    return TrainResult(session.progress.global_step, run_dir, evaluation, session.stop_reason, last.row)
+
+
+@contextmanager
+def stop_on_signals(session: Session) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM ask the loop to finish its iteration and save; a second one ends the process at once."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def ask_to_stop(signum: int, _frame: Any) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(signum)
+        session.request_stop(signal.Signals(signum).name)
+
+    previous = {signum: signal.signal(signum, ask_to_stop) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+def trainer_for(learner: type) -> Callable[..., TrainResult]:
+    """`train_<algo>`: the functional entry point of a learner's algorithm."""
+
+    def train(config: TrainConfig | Mapping[str, Any], **options: Any) -> TrainResult:
+        from rl_training.experiment.manager import train_run
+
+        config = config if isinstance(config, TrainConfig) else make_config(config)
+        if not issubclass(config.learner_class(), learner):
+            raise ConfigError(f"this trains {learner.__name__}; the config says algo {config.algo!r}")
+        return train_run(config, **options)
+
+    train.__doc__ = f"Trains {learner.__name__} by a config into a run directory; options as `train_run`."
+    return train
+
+
+def load_session(
+    path: Path | str, *, which: str | int = "latest", env: EnvSource | None = None, **changes: Any
+) -> Session:
+    """A session as the checkpoint left it; `changes` are config keys that may differ, such as the budget."""
+    state = load_checkpoint(Path(path), which)
+    config = make_config({**state["config"], **changes})
+    session = Session(config, env=env)
+    session.load_state_dict(state)
+    return session
+
+
+def evaluate_checkpoint(
+    path: Path | str,
+    *,
+    episodes: int = 20,
+    which: str | int = "latest",
+    deterministic: bool = True,
+    seed: int | None = None,
+    env: EnvSource | None = None,
+    **changes: Any,
+) -> Evaluation:
+    """Plays whole episodes with a checkpoint's policy."""
+    session = load_session(path, which=which, env=env, **changes)
+    try:
+        return session.evaluate(episodes, deterministic=deterministic, seed=seed)
+    finally:
+        session.close()
+
+
+@torch.inference_mode()
+def predict(session: Session, obs: Any, *, state: Any = None, deterministic: bool = True) -> tuple[Any, Any]:
+    """(action, state) for one observation or a batch; give the state back with the next observation."""
+    space = session.spaces.observation
+    batched = _is_batch(obs, space)
+    rows = _checked_rows(obs if batched else tree_map(lambda leaf: np.asarray(leaf)[None], obs), space)
+    count = len(tree_leaves(rows)[0])
+    policy = session.policy
+    carried = policy.initial_state(count) if state is None else torch.as_tensor(state, device=policy.device)
+    acted = policy.act(to_tensors(rows, policy.device), carried, deterministic=deterministic)
+    actions: NDArray[Any] = policy.env_actions(acted.actions.cpu().numpy())
+    return (actions if batched else actions[0]), acted.state.cpu().numpy()
+
+
+def _is_batch(obs: Any, space: Any) -> bool:
+    leaf, single = np.asarray(tree_leaves(obs)[0]), _first_leaf(space)
+    return leaf.ndim == len(single.shape or ()) + 1
+
+
+def _first_leaf(space: Any) -> Any:
+    from rl_training.data.trees import space_map
+
+    return tree_leaves(space_map(lambda leaf: leaf, space))[0]
+
+
+def _checked_rows(rows: Any, space: Any) -> Any:
+    from rl_training.data.trees import space_map
+
+    def check(leaf: Any, sub: Any) -> Any:
+        array = np.asarray(leaf)
+        if array.shape[1:] != (sub.shape or ()):
+            raise ConfigError(f"an observation has shape {array.shape[1:]}, the policy expects {sub.shape or ()}")
+        return array.astype(sub.dtype, copy=False)
+
+    return tree_map(check, rows, space_map(lambda leaf: leaf, space))
