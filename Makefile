@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn bench docs clean
+.PHONY: setup train test lint format learn controls bench docs clean
 
 setup: $(INSTALLED)
 
@@ -30,6 +30,30 @@ lint: setup
 format: setup
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
+
+# Hours: every preset over five seeds. One algorithm: make learn ONLY=ppo
+learn: setup
+	$(RUN)python -m benchmarks.learn $(ONLY) --jobs $(JOBS)
+
+# Experiments that must fail.
+controls: setup
+	$(RUN)python -m benchmarks.controls
+
+# Every family is measured, also after one that misses its bar.
+FAMILIES ?= ppo a2c trpo recurrent_ppo
+bench: .venv-bench/.installed
+	missed=0; for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; exit $$missed
+
+.venv-bench/.installed: pyproject.toml constraints.txt
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --constraint constraints.txt torch
+	.venv-bench/bin/pip install --quiet --constraint constraints.txt stable-baselines3==2.9.2 sb3-contrib==2.9.2 --editable .
+	touch $@
+
+docs: setup
+	$(RUN)pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	$(RUN)python docs/build.py
+	$(RUN)zensical build
 
 clean:
 	rm -rf $(VENV) .venv-bench build dist site

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment import checkpointing
+from rl_training.experiment import checkpointing, codec
 from rl_training.experiment.checkpointing import (
     CheckpointStore,
     load_checkpoint,
@@ -119,13 +119,13 @@ def test_plain_values_come_back_exactly(value: Any, tmp_path: Path) -> None:
     assert bits(round_trip({"value": value}, tmp_path / "c")) == bits({"value": value})
 
 
-@pytest.mark.parametrize("dtype", sorted(checkpointing.SCALAR_DTYPES))
+@pytest.mark.parametrize("dtype", sorted(codec.SCALAR_DTYPES))
 def test_numpy_scalars_keep_their_type(dtype: str, tmp_path: Path) -> None:
     value = np.dtype(dtype).type(1)
     assert bits(round_trip({"value": value}, tmp_path / "c")) == bits({"value": value})
 
 
-@pytest.mark.parametrize("dtype", sorted(checkpointing.SCALAR_DTYPES - {"complex128"}))
+@pytest.mark.parametrize("dtype", sorted(codec.SCALAR_DTYPES - {"complex128"}))
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (2, 3)])
 def test_arrays_and_tensors_keep_kind_dtype_and_shape(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)

@@ -8,6 +8,7 @@ WHAT_NEEDS_EXTRA = {
     "box2d": "a Box2D environment",
     "classic": "rendering classic control",
     "envpool": "the EnvPool backend",
+    "minari": "a Minari dataset",
     "mujoco": "a MuJoCo environment",
     "plot": "plotting",
     "tensorboard": "TensorBoard logging",

@@ -1,1 +1,28 @@
-"""The algorithms: named loss functions, then the class that owns networks and optimizers."""
+"""The algorithms: named loss functions, then the class that owns networks and optimizers.
+
+`rl_training.algorithms.PPO` is the update rule, `rl_training.algorithms.PPOLearner` what trains it; both are imported
+when they are first used. The managed agent of the same name is `rl_training.PPO`.
+"""
+
+import importlib
+from typing import Any
+
+from rl_training.experiment.registry import REGISTRY
+
+
+def _exports() -> dict[str, str]:
+    """Name → module, from the registry."""
+    rules = {row.class_name: f"rl_training.algorithms.{row.name}" for row in REGISTRY.values()}
+    learners = {row.learner.partition(":")[2]: row.learner.partition(":")[0] for row in REGISTRY.values()}
+    return rules | learners
+
+
+def __getattr__(name: str) -> Any:
+    exports = _exports()
+    if name not in exports:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(exports[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_exports()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.models.actor_critic import ActorCritic
@@ -10,7 +12,7 @@ from rl_training.models.actor_critic import ActorCritic
 class ActorCriticAlgorithm(Algorithm):
     """Holds the scalars that controls move; `gamma` and `gae_lambda` are read by whoever computes advantages."""
 
-    state_parts = ("policy", "optimizer")
+    state_parts: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
     policy: ActorCritic
 
     def __init__(

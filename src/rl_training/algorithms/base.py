@@ -21,18 +21,22 @@ class UpdateResult:
 
 
 class Stateful:
-    """Checkpoints by naming the parts: each has `state_dict` and `load_state_dict`; scalars are kept as they are."""
+    """Checkpoints by naming the parts: each has `state_dict` and `load_state_dict`; scalars are kept as they are.
+
+    A part that is None, an option that is off, has no state.
+    """
 
     state_parts: ClassVar[tuple[str, ...]] = ()
     state_scalars: ClassVar[tuple[str, ...]] = ()
 
     def state_dict(self) -> dict[str, Any]:
-        parts = {name: getattr(self, name).state_dict() for name in self.state_parts}
+        parts = {name: part.state_dict() for name in self.state_parts if (part := getattr(self, name)) is not None}
         return parts | {name: getattr(self, name) for name in self.state_scalars}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in self.state_parts:
-            getattr(self, name).load_state_dict(state[name])
+            if (part := getattr(self, name)) is not None:
+                part.load_state_dict(state[name])
         for name in self.state_scalars:
             setattr(self, name, state[name])
 

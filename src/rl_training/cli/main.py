@@ -18,6 +18,7 @@ class Answer(NamedTuple):
 
     text: str
     data: dict[str, Any]
+    exit_code: int = 0
 
 
 class Verb(NamedTuple):
@@ -68,6 +69,16 @@ VERBS = {
         "record",
         ("rl-training record RUN --output episode.mp4", "rl-training record RUN --episodes 3 --output play.gif"),
     ),
+    "record-demos": Verb(
+        "demonstrations of a run's policy, for imitation",
+        "record_demos",
+        ("rl-training record-demos RUN --episodes 10 --output demos.safetensors",),
+    ),
+    "dream": Verb(
+        "what a world model expects against what happened",
+        "dream",
+        ("rl-training dream RUN --output dream.png", "rl-training dream RUN --context 10 --output dream.svg"),
+    ),
     "doctor": Verb("versions, threads, extras, and a smoke run", "doctor", ("rl-training doctor",)),
 }
 
@@ -89,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     print(json.dumps(answer.data) if args.json else answer.text)
-    return 0
+    return answer.exit_code
 
 
 def _top_parser() -> argparse.ArgumentParser:

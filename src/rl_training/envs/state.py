@@ -23,6 +23,8 @@ class Restorable(Protocol):
 
 
 CLASSIC_FIELDS = ("state", "steps", "prev_done", "steps_beyond_terminated", "last_u")
+# MuJoCo derives these from the state before its last substep, and Ant's and Humanoid's rewards begin with them.
+MUJOCO_DERIVED = ("xpos", "xquat", "xipos", "cinert", "cvel", "cfrc_ext", "qfrc_actuator", "sensordata")
 STATELESS_WRAPPERS = (
     gw.OrderEnforcing,
     gw.PassiveEnvChecker,
@@ -44,12 +46,9 @@ def set_generator_state(generator: np.random.Generator, state: Mapping[str, Any]
 
 def can_restore(env: gym.Env | gym.vector.VectorEnv) -> bool:
     """Whether `read_state` captures everything that decides the future of the environment."""
-    while isinstance(env, gym.Wrapper) and not isinstance(env, Restorable):
-        if not isinstance(env, (*STATELESS_WRAPPERS, gw.TimeLimit)):
-            return False
-        env = env.env
     if isinstance(env, gym.Wrapper):
-        return can_restore(env.env)
+        known = isinstance(env, Restorable) or type(env) in (*STATELESS_WRAPPERS, gw.TimeLimit)
+        return known and can_restore(env.env)
     return isinstance(env, Restorable) or _kind(env) is not None
 
 
@@ -86,15 +85,10 @@ def write_state(env: Any, state: Mapping[str, Any]) -> None:
 
 
 def _kind(env: Any) -> str | None:
-    """Which of the known families the bare environment's class belongs to."""
-    for base in type(env).__mro__:
-        if base.__module__.startswith("gymnasium.envs.classic_control"):
-            return "classic"
-        if base.__module__ == "gymnasium.envs.mujoco.mujoco_env":
-            return "mujoco"
-        if base.__module__ == "ale_py.env":
-            return "ale"
-    return None
+    """Which of the known families the bare environment is of; a subclass of one may hide more, and is not."""
+    families = {"gymnasium.envs.classic_control": "classic", "gymnasium.envs.mujoco": "mujoco", "ale_py.env": "ale"}
+    module = type(env).__module__
+    return next((kind for package, kind in families.items() if f"{module}.".startswith(f"{package}.")), None)
 
 
 def _read_classic(env: Any) -> dict[str, Any]:
@@ -116,16 +110,15 @@ def _read_mujoco(env: Any) -> dict[str, Any]:
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     state = np.empty(mujoco.mj_stateSize(env.model, kind))
     mujoco.mj_getState(env.model, env.data, state, kind)
-    return {"integration": state}
+    return {"integration": state} | {name: getattr(env.data, name).copy() for name in MUJOCO_DERIVED}
 
 
 def _write_mujoco(env: Any, state: Mapping[str, Any]) -> None:
     import mujoco
 
     mujoco.mj_setState(env.model, env.data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco.mj_forward(env.model, env.data)
-    # `mj_forward` warm-starts the solver again: put back the very start the next step will use.
-    mujoco.mj_setState(env.model, env.data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
+    for name in MUJOCO_DERIVED:
+        getattr(env.data, name)[:] = state[name]
 
 
 def _read_ale(env: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class SyncEnvs(Envs):
             env.close()
 
     def _store(self, index: int, obs: Any) -> None:
-        _write(self._obs, obs, index, lambda problem: self._fault(index, f"observation {problem}"))
+        write_row(self._obs, obs, index, lambda problem: self._fault(index, f"observation {problem}"))
 
     def _guard(self, index: int, call: Callable[..., Any], **kwargs: Any) -> Any:
         try:
@@ -102,13 +102,13 @@ def _within(key: str, fault: Callable[[str], Exception], problem: str) -> Except
     return fault(f"{key!r} {problem}")
 
 
-def _write(buffer: Any, obs: Any, index: int, fault: Callable[[str], Exception]) -> None:
+def write_row(buffer: Any, obs: Any, index: int, fault: Callable[[str], Exception]) -> None:
     """Copies one observation into its row; an array of another shape or kind is not an observation."""
     if isinstance(buffer, Mapping):
         if not isinstance(obs, Mapping) or obs.keys() != buffer.keys():
             raise fault(f"must be a mapping with the keys {sorted(buffer)}")
         for key, column in buffer.items():
-            _write(column, obs[key], index, partial(_within, key, fault))
+            write_row(column, obs[key], index, partial(_within, key, fault))
         return
     array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
     if array.shape != buffer.shape[1:]:

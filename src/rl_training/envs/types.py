@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -19,13 +18,12 @@ class Spaces(NamedTuple):
     action: gym.Space
 
 
-@dataclass(frozen=True)
-class EnvStep:
+class EnvStep(NamedTuple):
     """What `B` environments answered.
 
-    `obs` is what the policy sees next. Where an episode ended and the backend has already begun the next one, the
-    observation that ended it is in `final_obs`, one for each index in `final_rows`. `valid` is False for an
-    environment that ignored the action because it only reset itself.
+    `obs` is what the policy sees next, until the next step overwrites it. Where an episode ended and the backend has
+    already begun the next one, the observation that ended it is in `final_obs`, one for each index in `final_rows`.
+    `valid` is False for an environment that ignored the action because it only reset itself.
     """
 
     obs: Any
@@ -36,6 +34,11 @@ class EnvStep:
     starts: NDArray[np.bool_]  # `obs` is the first of an episode
     final_rows: NDArray[np.int64]
     final_obs: Any | None
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """The channel axis of an image is the short one: (84, 84, 3) has it last, (4, 84, 84) first."""
+    return shape[-1] < shape[0]
 
 
 class Envs(ABC):

@@ -52,7 +52,7 @@ class VectorEnvs(Envs):
         final_rows, final_obs = _NO_ROWS, None
         if self._same_step:
             reset_rows = done
-            if done.any():
+            if np.count_nonzero(done):
                 final_rows = done.nonzero()[0]
                 final_obs = _stack_rows(info["final_obs"], final_rows)
         return EnvStep(
@@ -87,6 +87,8 @@ class VectorEnvs(Envs):
     def _guard(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return call(*args, **kwargs)
+        except EnvironmentFault:
+            raise
         except Exception as error:
             raise EnvironmentFault(f"vector step {self._steps}: {type(error).__name__}: {error}") from error
 
@@ -108,9 +110,11 @@ def _stack_rows(final_obs: Any, rows: NDArray[np.int64]) -> Any:
 
 def first_bad_row(obs: Any, rewards: NDArray[np.float32]) -> tuple[int, int, str] | None:
     """(t, b, what) of the first observation or reward of `[T, B, …]` arrays that is not finite."""
-    if all(np.isfinite(leaf.sum()) for leaf in tree_leaves(obs)) and np.isfinite(rewards.sum()):
-        return None  # sums of finite numbers are finite unless they overflow, which the exact look below sorts out
-    columns = [("observation", leaf) for leaf in tree_leaves(obs)] + [("reward", rewards)]
+    columns = [("observation", leaf) for leaf in tree_leaves(obs) if np.issubdtype(leaf.dtype, np.floating)]
+    columns.append(("reward", rewards))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if all(np.isfinite(leaf.sum()) for _, leaf in columns):
+            return None  # sums of finite numbers are finite unless they overflow: then the exact look below decides
     found = []
     for what, leaf in columns:
         bad = ~np.isfinite(leaf).reshape(*rewards.shape, -1).all(-1)

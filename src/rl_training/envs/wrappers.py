@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.types import channels_last
 from rl_training.errors import ConfigError
 
 # Which numbers of a classic-control observation are positions; the velocities are what a memory has to infer.
@@ -17,31 +19,35 @@ POSITIONS = {"CartPole": (0, 2), "Pendulum": (0, 1), "MountainCar": (0,), "Acrob
 
 
 class FrameStack(gym.Wrapper):
-    """The last `k` observations side by side, oldest first: on the first axis of an image, appended for a vector."""
+    """The last `k` observations side by side, oldest first: as channels of an image, appended for a vector."""
 
     def __init__(self, env: gym.Env, k: int) -> None:
         super().__init__(env)
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box):
             raise ConfigError(f"frame_stack needs a Box observation space, got {space}")
+        if k < 1:
+            raise ConfigError(f"frame_stack needs at least one frame, got {k}")
         self._frames: deque[Any] = deque(maxlen=k)
-        axis = (1,) * (space.low.ndim - 1)
-        self.observation_space = gym.spaces.Box(
-            np.tile(space.low, (k, *axis)), np.tile(space.high, (k, *axis)), dtype=space.dtype.type
-        )
+        if len(space.shape) == 2:  # an image without channels gets them
+            self._join: Callable[..., Any] = np.stack
+        else:
+            self._join = partial(np.concatenate, axis=-1 if len(space.shape) == 3 and channels_last(space.shape) else 0)
+        low, high = (self._join([bound] * k) for bound in (space.low, space.high))
+        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
-        self._frames.extend([obs] * (self._frames.maxlen or 1))
+        self._frames.extend([np.array(obs)] * (self._frames.maxlen or 1))
         return self._stacked(), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._frames.append(obs)
+        self._frames.append(np.array(obs))  # a copy: the environment may reuse its array
         return self._stacked(), reward, terminated, truncated, info
 
     def _stacked(self) -> Any:
-        return np.concatenate(list(self._frames))
+        return self._join(list(self._frames))
 
     def state_dict(self) -> dict[str, Any]:
         return {"frames": np.stack(list(self._frames))}
@@ -56,6 +62,8 @@ def masked_velocities(env: gym.Env) -> gym.Env:
     space = env.observation_space
     if name not in POSITIONS or not isinstance(space, gym.spaces.Box):
         raise ConfigError(f"masked_velocities knows {', '.join(POSITIONS)}; {name} is none of them")
+    if space != env.unwrapped.observation_space:
+        raise ConfigError("masked_velocities must be the first wrapper that changes observations")
     kept = list(POSITIONS[name])
     masked = gym.spaces.Box(space.low[kept], space.high[kept], dtype=space.dtype.type)
     return gym.wrappers.TransformObservation(env, lambda obs: obs[kept], masked)
@@ -88,6 +96,8 @@ def parse_wrappers(specs: Sequence[str | Mapping[str, Any]]) -> list[tuple[str, 
     """(name, argument) of each; the argument is None, one value, or keyword arguments."""
     parsed: list[tuple[str, Any]] = []
     for spec in specs:
+        if not isinstance(spec, str) and len(spec) != 1:
+            raise ConfigError(f"a wrapper is one name, or one name with its argument, got {dict(spec)}")
         name, argument = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
         if name not in WRAPPERS:
             close = get_close_matches(name, WRAPPERS, n=1, cutoff=0.0)[0]
@@ -98,8 +108,10 @@ def parse_wrappers(specs: Sequence[str | Mapping[str, Any]]) -> list[tuple[str, 
 
 def apply_wrappers(env: gym.Env, specs: Sequence[str | Mapping[str, Any]]) -> gym.Env:
     for name, argument in parse_wrappers(specs):
-        if isinstance(argument, Mapping):
-            env = WRAPPERS[name](env, **argument)
-        else:
-            env = WRAPPERS[name](env) if argument is None else WRAPPERS[name](env, argument)
+        keywords = argument if isinstance(argument, Mapping) else {}
+        args = () if argument is None or isinstance(argument, Mapping) else (argument,)
+        try:
+            env = WRAPPERS[name](env, *args, **keywords)
+        except (TypeError, AssertionError) as error:  # how Python and Gymnasium refuse arguments
+            raise ConfigError(f"cannot apply wrapper {name!r} with {argument!r}: {error}") from error
     return env

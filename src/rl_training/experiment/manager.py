@@ -16,7 +16,7 @@ from rl_training.experiment.display import Display, Mode, open_display
 from rl_training.experiment.logging import Logger, open_loggers
 from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.session import Session
+from rl_training.runtime.session import Session, seed_globals
 from rl_training.runtime.workflows import TrainResult, train_session
 
 __all__ = ["RunSink", "list_runs", "resume_run", "train_run"]
@@ -52,6 +52,7 @@ def train_run(
     display: Mode = "none",
 ) -> TrainResult:
     """Trains into a new run directory."""
+    seed_globals(config.seed)
     session = Session(config, env=env)
     run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
     write_config(run_dir, config)

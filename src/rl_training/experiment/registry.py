@@ -17,7 +17,13 @@ class AlgorithmRow:
     title: str
     paper: str
     year: int
-    learner: str  # module:Class, imported when it is used
+    family: str
+    scope: str  # what of the paper is here
+
+    @property
+    def learner(self) -> str:
+        """`module:Class`, imported when it is used."""
+        return f"rl_training.runtime.{self.name}_trainer:{self.class_name}Learner"
 
     def learner_class(self) -> Any:
         module, _, attribute = self.learner.partition(":")
@@ -33,7 +39,107 @@ REGISTRY: dict[str, AlgorithmRow] = {
             title="Proximal Policy Optimization",
             paper="arXiv:1707.06347",
             year=2017,
-            learner="rl_training.runtime.ppo_trainer:PPOLearner",
+            family="policy gradient",
+            scope="clipped surrogate; vectors, images, mappings; all action spaces but Dict and Tuple",
+        ),
+        AlgorithmRow(
+            name="a2c",
+            class_name="A2C",
+            title="Advantage Actor-Critic",
+            paper="arXiv:1602.01783",
+            year=2016,
+            family="policy gradient",
+            scope="the synchronous form of A3C; spaces as PPO",
+        ),
+        AlgorithmRow(
+            name="trpo",
+            class_name="TRPO",
+            title="Trust Region Policy Optimization",
+            paper="arXiv:1502.05477",
+            year=2015,
+            family="policy gradient",
+            scope="natural gradient by conjugate gradient, line search on surrogate and KL; spaces as PPO",
+        ),
+        AlgorithmRow(
+            name="recurrent_ppo",
+            class_name="RecurrentPPO",
+            title="Recurrent PPO",
+            paper="arXiv:1707.06347",
+            year=2017,
+            family="policy gradient",
+            scope="PPO on sequences with an LSTM or a GRU; spaces as PPO",
+        ),
+        AlgorithmRow(
+            name="impala",
+            class_name="IMPALA",
+            title="Importance Weighted Actor-Learner Architecture",
+            paper="arXiv:1802.01561",
+            year=2018,
+            family="policy gradient",
+            scope="V-trace on rollouts of any policy version; actors in the learner's process",
+        ),
+        AlgorithmRow(
+            name="appo",
+            class_name="APPO",
+            title="Asynchronous PPO",
+            paper="arXiv:1912.00167",
+            year=2019,
+            family="policy gradient",
+            scope="IMPALA with PPO's clipped surrogate and an optional target network; actors in the learner's process",
+        ),
+        AlgorithmRow(
+            name="ppg",
+            class_name="PPG",
+            title="Phasic Policy Gradient",
+            paper="arXiv:2009.04416",
+            year=2020,
+            family="policy gradient",
+            scope="one trunk with a detached value head, auxiliary phases over all stored rollouts; spaces as PPO",
+        ),
+        AlgorithmRow(
+            name="gail",
+            class_name="GAIL",
+            title="Generative Adversarial Imitation Learning",
+            paper="arXiv:1606.03476",
+            year=2016,
+            family="imitation",
+            scope="PPO as the generator, behaviour cloning as a warm start; own files and Minari; spaces as PPO",
+        ),
+        AlgorithmRow(
+            name="dreamer",
+            class_name="Dreamer",
+            title="DreamerV3",
+            paper="arXiv:2301.04104",
+            year=2023,
+            family="world model",
+            scope="RSSM, imagination, replay critic; vectors, images, mappings; Discrete and Box actions",
+        ),
+        AlgorithmRow(
+            name="muzero",
+            class_name="MuZero",
+            title="MuZero",
+            paper="arXiv:1911.08265",
+            year=2019,
+            family="search",
+            scope="PUCT over a learned model, prioritised replay, reanalyse; vectors, images; Discrete actions",
+        ),
+        AlgorithmRow(
+            name="gumbel_muzero",
+            class_name="GumbelMuZero",
+            title="Gumbel MuZero",
+            paper="ICLR 2022",
+            year=2022,
+            family="search",
+            scope="sequential halving over Gumbel-top-m, completed Q-values; otherwise and spaces as MuZero",
+        ),
+        AlgorithmRow(
+            name="efficientzero",
+            class_name="EfficientZero",
+            title="EfficientZero",
+            paper="arXiv:2111.00210",
+            year=2021,
+            family="search",
+            scope="MuZero with consistency, value prefix, off-policy correction and reanalyse; spaces as MuZero",
         ),
     )
 }

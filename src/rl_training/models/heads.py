@@ -16,6 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_training.errors import ConfigError
 from rl_training.models.mlp import orthogonal
 
 POLICY_GAIN = 0.01
@@ -47,26 +48,31 @@ class ActionHead(nn.Module):
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         return actions
 
+    def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The sample that `to_env` makes into these actions."""
+        return actions
+
 
 def make_head(space: gym.Space, in_features: int, *, log_std_init: float = 0.0) -> ActionHead:
     if isinstance(space, spaces.Discrete):
-        return CategoricalHead(in_features, [int(space.n)], start=int(space.start))
+        return CategoricalHead(in_features, [int(space.n)], start=space.start)
     if isinstance(space, spaces.MultiDiscrete) and len(space.nvec.shape) == 1:
-        return CategoricalHead(in_features, [int(n) for n in space.nvec], joint=True)
+        return CategoricalHead(in_features, [int(n) for n in space.nvec], joint=True, start=space.start)
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return BernoulliHead(in_features, space.shape[0])
     if isinstance(space, spaces.Box):
         return GaussianHead(in_features, space, log_std_init)
-    raise ValueError(f"action space {space} is not supported; use Discrete, Box, MultiDiscrete or MultiBinary")
+    raise ConfigError(f"action space {space} is not supported; use Discrete, Box, MultiDiscrete or MultiBinary")
 
 
 class CategoricalHead(ActionHead):
     """One categorical (Discrete) or several independent ones (MultiDiscrete); parameters are normalised log-probs."""
 
-    def __init__(self, in_features: int, classes: list[int], *, joint: bool = False, start: int = 0) -> None:
+    def __init__(self, in_features: int, classes: list[int], *, joint: bool = False, start: Any = 0) -> None:
         super().__init__()
         self.classes = classes
-        self.start = start
+        self.start = np.asarray(start)
+        self._shifted = bool(self.start.any())
         self.joint = joint
         self.action_shape = (len(classes),) if joint else ()
         self.linear = orthogonal(nn.Linear(in_features, sum(classes)), POLICY_GAIN)
@@ -100,7 +106,10 @@ class CategoricalHead(ActionHead):
         return (old.exp() * (old - new)).sum(-1)
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        return actions + self.start if self.start else actions
+        return actions + self.start if self._shifted else actions
+
+    def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return (actions - self.start).astype(np.int64)
 
 
 class BernoulliHead(ActionHead):
@@ -151,9 +160,8 @@ class GaussianHead(ActionHead):
         size = int(np.prod(space.shape))
         self.linear = orthogonal(nn.Linear(in_features, size), POLICY_GAIN)
         self.log_std = nn.Parameter(torch.full((size,), float(log_std_init)))
-        bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
-        self._bounds = (space.low, space.high) if bounded else None
-        self._limits = space.low, space.high
+        self._low, self._high = (bound.astype(np.result_type(bound, np.float32)) for bound in (space.low, space.high))
+        self._bounded = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
         self._dtype = space.dtype
 
     def forward(self, features: Tensor) -> Tensor:
@@ -182,7 +190,13 @@ class GaussianHead(ActionHead):
         return (log_new - log_old + 0.5 * (ratio + (mean_old - mean_new).square() * (-2 * log_new).exp() - 1)).sum(-1)
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        if self._bounds is None:
-            return actions.clip(*self._limits).astype(self._dtype, copy=False)
-        low, high = self._bounds
-        return (low + (actions.clip(-1.0, 1.0) + 1.0) * (0.5 * (high - low))).astype(self._dtype, copy=False)
+        if self._bounded:
+            actions = self._low + (actions + 1.0) * (0.5 * (self._high - self._low))
+        if np.issubdtype(self._dtype, np.integer):
+            actions = np.rint(actions)
+        return actions.clip(self._low, self._high).astype(self._dtype, copy=False)
+
+    def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        if self._bounded:
+            actions = 2.0 * (actions - self._low) / (self._high - self._low) - 1.0
+        return actions.astype(np.float32)

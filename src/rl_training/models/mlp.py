@@ -1,12 +1,14 @@
 """Multi-layer perceptrons and their initialisation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from rl_training.models.fused import FUSED_ACTIVATIONS, fused_layers
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -35,11 +37,15 @@ class MLP(nn.Module):
         super().__init__()
         widths = [in_features, *hidden_sizes]
         self.layers = nn.ModuleList(orthogonal(nn.Linear(n_in, n_out), HIDDEN_GAIN) for n_in, n_out in pairwise(widths))
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
+        self.fused = activation in FUSED_ACTIVATIONS
         self.out_features = widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        # Plain calls instead of nn.Sequential: on two cores the dispatch around small layers is the cost.
-        for layer in self.layers:
-            x = self.activation(F.linear(x, layer.weight, layer.bias))  # type: ignore[arg-type]
+        layers = cast("Iterable[nn.Linear]", self.layers)
+        if self.fused and x.is_cpu and x.dtype == torch.float32:
+            return fused_layers(x, self.activation, [p for layer in layers for p in (layer.weight, layer.bias)])
+        activate = ACTIVATIONS[self.activation]
+        for layer in layers:
+            x = activate(F.linear(x, layer.weight, layer.bias))
         return x

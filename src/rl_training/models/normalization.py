@@ -28,6 +28,8 @@ class RunningMeanStd(nn.Module):
 
     @torch.no_grad()
     def update(self, rows: Tensor) -> None:
+        if not len(rows):
+            return
         rows = rows.double()
         count, mean, var = len(rows), rows.mean(0), rows.var(0, unbiased=False)
         total = self.count + count
@@ -40,7 +42,7 @@ class RunningMeanStd(nn.Module):
 class ObsNormalizer(nn.Module):
     """(x − mean) / std clipped to ±`clip` for numeric vectors; images and discrete observations pass through.
 
-    The first rollout is seen as it is; after it the statistics move between rollouts only, so that the policy that is
+    The first rollout is only clipped; after it the statistics move between rollouts only, so that the policy that is
     updated is the one that acted.
     """
 
@@ -48,15 +50,17 @@ class ObsNormalizer(nn.Module):
         super().__init__()
         self.clip = clip
         self.stats: RunningMeanStd | None = None
-        self.children_by_key = nn.ModuleDict()
+        self.keys: tuple[str, ...] = ()
+        self.parts = nn.ModuleList()
         if isinstance(space, spaces.Dict):
-            self.children_by_key.update({key: ObsNormalizer(sub, clip) for key, sub in space.items()})
+            self.keys = tuple(space.keys())
+            self.parts.extend(ObsNormalizer(sub, clip) for sub in space.values())
         elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
             self.stats = RunningMeanStd(space.shape)
 
     def forward(self, obs: Tree) -> Tree:
         if isinstance(obs, Mapping):
-            return {key: self.children_by_key[key](value) for key, value in obs.items()}
+            return {key: part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)}
         if self.stats is None:
             return obs
         scale = (self.stats.var + 1e-8).rsqrt().float()
@@ -65,10 +69,9 @@ class ObsNormalizer(nn.Module):
     def update(self, obs: Tree) -> None:
         """Takes in a batch of raw observations `[N, …]`."""
         if isinstance(obs, Mapping):
-            for key, value in obs.items():
-                child = self.children_by_key[key]
-                assert isinstance(child, ObsNormalizer)
-                child.update(value)
+            for key, part in zip(self.keys, self.parts, strict=True):
+                assert isinstance(part, ObsNormalizer)
+                part.update(obs[key])
         elif self.stats is not None:
             self.stats.update(obs)
 
@@ -82,16 +85,22 @@ class RewardNormalizer(nn.Module):
         self.stats = RunningMeanStd()
         self.traces: dict[str, Tensor] = {}
 
-    def forward(self, rewards: Tensor, *, done: Tensor, gamma: float, source: int = 0) -> Tensor:
-        """Takes in `[T, B]` rewards of one collector, updates the statistics and returns the scaled rewards."""
-        trace = self.traces.get(str(source), torch.zeros_like(rewards[0])).numpy().copy()
+    def forward(
+        self, rewards: Tensor, *, done: Tensor, gamma: float, valid: Tensor | None = None, source: int = 0
+    ) -> Tensor:
+        """Takes in `[T, B]` rewards of one collector, updates the statistics and returns the scaled rewards.
+
+        Rows that are not `valid` are no rewards: they pay 0 between two episodes, where the trace is 0 as well.
+        """
+        trace = self.traces.get(str(source), torch.zeros(rewards.shape[1], device="cpu")).numpy().copy()
         discounted = np.empty(rewards.shape, dtype=np.float32)
         for t, (reward, ended) in enumerate(zip(rewards.cpu().numpy(), done.cpu().numpy(), strict=True)):
             trace = gamma * trace + reward
             discounted[t] = trace
             trace[ended] = 0.0
         self.traces[str(source)] = torch.from_numpy(trace)
-        self.stats.update(torch.from_numpy(discounted).reshape(-1).to(self.stats.mean.device))
+        sums = torch.from_numpy(discounted).to(self.stats.mean.device)
+        self.stats.update(sums.reshape(-1) if valid is None else sums[valid.to(sums.device)])
         return (rewards * (self.stats.var + 1e-8).rsqrt().float()).clamp(-self.clip, self.clip)
 
     def get_extra_state(self) -> dict[str, Tensor]:

@@ -14,6 +14,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
+from rl_training.envs.types import channels_last
+from rl_training.errors import ConfigError
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, orthogonal
 
 
@@ -50,17 +52,20 @@ def make_torso(space: gym.Space, options: TorsoOptions) -> Torso:
 class VectorTorso(Torso):
     """Box (flattened), Discrete (one-hot), MultiDiscrete (one-hot of each) and MultiBinary, through an MLP."""
 
+    _starts: Tensor
+
     def __init__(self, space: gym.Space, options: TorsoOptions) -> None:
         super().__init__()
         self.classes = _classes(space)
         self.in_features = sum(self.classes) if self.classes else int(np.prod(space.shape or ()))
         self.mlp = MLP(self.in_features, options.hidden_sizes, options.activation)
         self.out_features = self.mlp.out_features
-        self._start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+        start = space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else 0
+        self.register_buffer("_starts", torch.tensor(np.reshape(start, -1).tolist()), persistent=False)
 
     def forward(self, obs: Tensor) -> Tensor:
         if self.classes:
-            columns = (obs - self._start).reshape(len(obs), len(self.classes)).unbind(-1)
+            columns = (obs.reshape(len(obs), len(self.classes)) - self._starts).unbind(-1)
             obs = torch.cat([F.one_hot(c.long(), n) for c, n in zip(columns, self.classes, strict=True)], dim=-1)
         elif obs.dim() != 2:
             obs = obs.reshape(len(obs), -1)
@@ -77,7 +82,7 @@ def _classes(space: gym.Space) -> tuple[int, ...]:
         return tuple(int(n) for n in space.nvec.reshape(-1))
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         return ()
-    raise ValueError(
+    raise ConfigError(
         f"observation space {space} is not supported; use Box, Discrete, MultiDiscrete, MultiBinary or Dict"
     )
 
@@ -88,8 +93,7 @@ class ImageTorso(Torso):
     def __init__(self, space: gym.Space, options: TorsoOptions) -> None:
         super().__init__()
         shape = space.shape or ()
-        # The channel axis is the short one: (84, 84, 3) has it last, (4, 84, 84) first.
-        self.channels_last = shape[-1] < shape[0]
+        self.channels_last = channels_last(shape)
         channels, height, width = (shape[2], shape[0], shape[1]) if self.channels_last else shape
         self.cnn = nature_cnn(channels, height, width) if options.cnn == "nature" else impala_cnn(channels)
         with torch.no_grad():
@@ -146,9 +150,10 @@ class DictTorso(Torso):
 
     def __init__(self, space: spaces.Dict, options: TorsoOptions) -> None:
         super().__init__()
-        torsos = {key: make_torso(sub, options) for key, sub in space.items()}
-        self.torsos = nn.ModuleDict(torsos)
-        self.out_features = sum(torso.out_features for torso in torsos.values())
+        torsos = [make_torso(sub, options) for sub in space.values()]
+        self.keys = tuple(space.keys())
+        self.torsos = nn.ModuleList(torsos)  # not a ModuleDict, which refuses keys such as "type"
+        self.out_features = sum(torso.out_features for torso in torsos)
 
     def forward(self, obs: Mapping[str, Tree]) -> Tensor:
-        return torch.cat([torso(obs[key]) for key, torso in self.torsos.items()], dim=-1)
+        return torch.cat([torso(obs[key]) for key, torso in zip(self.keys, self.torsos, strict=True)], dim=-1)

@@ -54,7 +54,7 @@ def gae(
 
 
 @torch.no_grad()
-def lambda_returns(rewards: Tensor, next_values: Tensor, *, discounts: Tensor, gae_lambda: float) -> Tensor:
+def lambda_returns(rewards: Tensor, next_values: Tensor, *, discounts: Tensor, gae_lambda: float | Tensor) -> Tensor:
     """R_t = r_t + discount_t * ((1 - lambda) V_{t+1} + lambda R_{t+1}), R_T = V_T (Hafner et al., 2023).
 
     `discounts` are gamma times the probability that the episode goes on.
@@ -95,17 +95,22 @@ def vtrace(
     gamma: float,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
-    pg_rho_bar: float = 1.0,
+    pg_rho_bar: float | None = 1.0,
     gae_lambda: float = 1.0,
 ) -> VTrace:
-    """V-trace (Espeholt et al., 2018, eq. 1 and section 4.2); `log_rhos` are target minus behaviour log-probs."""
+    """V-trace (Espeholt et al., 2018, eq. 1 and section 4.2); `log_rhos` are target minus behaviour log-probs.
+
+    Without `pg_rho_bar` the advantages have no ratio, for a loss that has its own.
+    """
     rhos = log_rhos.exp()
     bootstraps = next_values.masked_fill(terminated, 0.0)
     deltas = rhos.clamp(max=rho_bar) * (rewards + gamma * bootstraps - values)
     traces = _unless(done, gamma * gae_lambda, like=deltas) * rhos.clamp(max=c_bar)
     targets = values + reverse_scan(traces, deltas)
     advantages = rewards + gamma * _following(targets, bootstraps, done) - values
-    return VTrace(targets, rhos.clamp(max=pg_rho_bar) * advantages, rhos)
+    if pg_rho_bar is not None:
+        advantages = rhos.clamp(max=pg_rho_bar) * advantages
+    return VTrace(targets, advantages, rhos)
 
 
 def _unless(ended: Tensor, factor: float, *, like: Tensor) -> Tensor:

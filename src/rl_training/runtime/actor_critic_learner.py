@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from rl_training.data.rollout import Rollout
-from rl_training.data.trees import Tree, flatten_time, tree_map
+from rl_training.data.trees import Tree, flatten_time, tree_leaves, tree_map
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
 from rl_training.models.normalization import RewardNormalizer
@@ -23,12 +23,13 @@ from rl_training.runtime.learner import Learner
 from rl_training.runtime.params import Params
 
 
-class ActorCriticParams(Params):
+class PolicyParams(Params):
+    """Of every learner with an `ActorCritic` policy."""
+
     learning_rate: PositiveFloat = 3e-4
     gamma: float = Field(0.99, ge=0, le=1)
     gae_lambda: float = Field(0.95, ge=0, le=1)
     ent_coef: float = Field(0.0, ge=0)
-    vf_coef: float = Field(0.5, ge=0)
     max_grad_norm: PositiveFloat = 0.5
     rollout_steps: PositiveInt = Field(128, description="rows of every environment in a rollout")
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -42,12 +43,18 @@ class ActorCriticParams(Params):
     normalize_reward: bool = False
 
 
+class ActorCriticParams(PolicyParams):
+    """Of the learners with one loss for policy and value."""
+
+    vf_coef: float = Field(0.5, ge=0)
+
+
 class ActorCriticLearner(Learner):
     """A learner of `ActorCritic` policies; `learn` remains to be said."""
 
     Params: ClassVar[type[Params]] = ActorCriticParams
     controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, ENT_COEF, VF_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM)
-    params: ActorCriticParams
+    params: PolicyParams
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
         super().__init__(params, spaces, num_envs=num_envs, seed=seed, device=device)
@@ -89,9 +96,13 @@ class ActorCriticLearner(Learner):
 
     def flat_advantages(self, rollout: Rollout) -> dict[str, Tree]:
         """The valid rows as a batch with `advantages` (GAE) and `returns`."""
-        rewards = self.scaled_rewards(rollout)
-        advantages = gae(
-            rewards,
+        advantages = self.advantages(rollout)
+        return rollout.flat(advantages=advantages, returns=advantages + rollout.values)
+
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        """GAE of every row, `[T, B]`."""
+        return gae(
+            self.scaled_rewards(rollout),
             rollout.values,
             rollout.next_values,
             terminated=rollout.terminated,
@@ -99,13 +110,17 @@ class ActorCriticLearner(Learner):
             gamma=self.algorithm.gamma,
             gae_lambda=self.algorithm.gae_lambda,
         )
-        return rollout.flat(advantages=advantages, returns=advantages + rollout.values)
+
+    def rewards(self, rollout: Rollout) -> torch.Tensor:
+        """What is to be maximised, `[T, B]`."""
+        return rollout.rewards
 
     def scaled_rewards(self, rollout: Rollout) -> torch.Tensor:
+        rewards = self.rewards(rollout)
         if not self.params.normalize_reward:
-            return rollout.rewards
+            return rewards
         return self.reward_normalizer(
-            rollout.rewards, done=rollout.done, gamma=self.algorithm.gamma, source=rollout.source
+            rewards, done=rollout.done, gamma=self.algorithm.gamma, valid=rollout.valid, source=rollout.source
         )
 
     def observe(self, rollout: Rollout) -> None:
@@ -115,12 +130,13 @@ class ActorCriticLearner(Learner):
 
     def minibatches(self, batch: dict[str, Tree], count: int) -> Iterator[dict[str, Tree]]:
         """A shuffled pass over the batch in `count` parts; one gather a pass, then slices."""
-        rows = len(batch["actions"])
-        order = torch.from_numpy(self.rng.generator.permutation(rows)).to(batch["actions"].device)
-        shuffled = tree_map(lambda leaf: leaf[order], batch)
-        edges = np.linspace(0, rows, min(count, rows) + 1, dtype=int)
-        for low, high in pairwise(edges):
-            yield tree_map(lambda leaf, low=low, high=high: leaf[low:high], shuffled)
+        first = tree_leaves(batch)[0]
+        rows = len(first)
+        order = torch.from_numpy(self.rng.generator.permutation(rows)).to(first.device)
+        sizes = np.diff(np.linspace(0, rows, min(count, rows) + 1, dtype=int)).tolist()
+        parts = tree_map(lambda leaf: leaf[order].split(sizes), batch)
+        for part in range(len(sizes)):
+            yield tree_map(itemgetter(part), parts)
 
 
 def value_metrics(batch: dict[str, Tree]) -> dict[str, torch.Tensor]:

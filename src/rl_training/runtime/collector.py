@@ -80,7 +80,7 @@ class EpisodeTracker:
         self.returns += step.rewards
         self.lengths += step.valid
         done = step.terminated | step.truncated
-        if not done.any():
+        if not np.count_nonzero(done):  # ten times as quick as `any`
             return []
         ended = [(int(i), Episode(float(self.returns[i]), int(self.lengths[i]))) for i in done.nonzero()[0]]
         self.returns[done] = 0.0
@@ -138,9 +138,9 @@ class LocalCollector:
     def collect(self, num_steps: int) -> Rollout:
         """`num_steps` rows of every environment; the tensors are reused by the next call."""
         if self._buffers is None or len(self._buffers.rewards) != num_steps:
-            self._buffers = _Buffers(self.envs, num_steps)
+            self._buffers = _Buffers(self.envs, num_steps, self.policy.device)
         finals, episodes = self._fill(self._buffers, num_steps)
-        self._check_finite(self._buffers)
+        self._check_finite(self._buffers, finals)
         self._total_steps += num_steps
         return self._rollout(self._buffers, finals, tuple(episodes))
 
@@ -148,12 +148,12 @@ class LocalCollector:
     def _fill(self, rows: _Buffers, num_steps: int) -> tuple[list[_Final], list[Episode]]:
         finals: list[_Final] = []
         episodes: list[Episode] = []
-        tree_map(lambda buffer, first: buffer.__setitem__(0, first), rows.obs, self._obs)
+        _write(rows.obs, 0, self._obs)
         for t in range(num_steps):
             rows.starts[t] = self._starts
-            acted = self.policy.act(rows.obs_at(t, self.policy.device), self._state, generator=self._generator)
-            rows.write_acted(t, acted)
-            step = self.envs.step(self.policy.env_actions(acted.actions.cpu().numpy()))
+            acted = self.policy.act(rows.obs_at(t), self._state, generator=self._generator)
+            actions = rows.write_acted(t, acted)
+            step = self.envs.step(self.policy.env_actions(actions))
             rows.write_step(t, step)
             self._state = acted.state
             if len(step.final_rows):
@@ -182,26 +182,29 @@ class LocalCollector:
         names = ("rewards", "terminated", "truncated", "valid", "starts")
         return Rollout(
             obs=obs,
-            actions=rows.actions.to(device),
-            behavior_logprobs=rows.logprobs.to(device),
+            actions=rows.tensor("actions").to(device),
+            behavior_logprobs=rows.tensor("logprobs").to(device),
             values=values.to(device),
             next_values=next_values(values, last_values, final_rows, final_values).to(device),
             last_obs=last_obs,
             final_rows=final_rows,
             final_obs=final_obs,
             policy_version=torch.tensor(self._version).expand(values.shape),
-            extras={name: buffer.to(device) for name, buffer in rows.extras.items()},
+            extras=to_tensors(rows.extras, device),
             episodes=episodes,
             source=self.source,
             **{name: rows.tensor(name).to(device) for name in names},
         )
 
-    def _check_finite(self, rows: _Buffers) -> None:
-        seen = tree_map(lambda leaf: leaf[1:], rows.obs)
-        bad = first_bad_row(seen, rows.rewards)
-        if bad is not None:
-            t, index, what = bad
-            raise EnvironmentFault(f"environment {index}, step {self._total_steps + t + 1}: {what} is not finite")
+    def _check_finite(self, rows: _Buffers, finals: list[_Final]) -> None:
+        """Row `t` is what step `t` gave, row 0 what was there before; final observations are in no row."""
+        nothing = np.zeros((1, self.num_envs), dtype=np.float32)
+        found = [first_bad_row(rows.obs, np.concatenate([nothing, rows.rewards]))]
+        for final in finals:
+            bad = first_bad_row(tree_map(lambda leaf: leaf[None], final.obs), nothing[:, : len(final.rows)])
+            found.append(bad and (final.t + 1, int(final.rows[bad[1]]), bad[2]))
+        for t, index, what in sorted(bad for bad in found if bad):
+            raise EnvironmentFault(f"environment {index}, step {self._total_steps + t}: {what} is not finite")
 
     def state_dict(self) -> dict[str, Any]:
         state = {
@@ -228,39 +231,53 @@ class LocalCollector:
         self.envs.close()
 
 
+def _write(buffers: Tree, t: int, row: Tree) -> None:
+    if isinstance(buffers, Mapping):
+        for key, buffer in buffers.items():
+            _write(buffer, t, row[key])
+    else:
+        buffers[t] = row
+
+
 class _Buffers:
     """Preallocated `[T, B]` arrays; observations have a row more, so that each row's successor is the row below."""
 
-    def __init__(self, envs: Envs, num_steps: int) -> None:
+    def __init__(self, envs: Envs, num_steps: int, device: torch.device) -> None:
         shape = (num_steps, envs.num_envs)
         self.obs = zeros_for(envs.spaces.observation, (num_steps + 1, envs.num_envs))
-        self._obs_tensors = to_tensors(self.obs)
-        self.rewards = np.zeros(shape, dtype=np.float32)
+        self.rewards, self.logprobs, self.values = (np.zeros(shape, dtype=np.float32) for _ in range(3))
         self.terminated, self.truncated, self.valid, self.starts = (np.zeros(shape, dtype=bool) for _ in range(4))
-        self.values = np.zeros(shape, dtype=np.float32)
-        self.logprobs = torch.zeros(shape)
-        self.actions = torch.empty(0)
-        self.extras: dict[str, Tensor] = {}
+        self.actions: NDArray[Any] | None = None
+        self.extras: dict[str, NDArray[Any]] = {}
         self.valued = False
+        self._device = device
+        tensors = to_tensors(self.obs)
+        self._obs_rows = [tree_map(lambda leaf, t=t: leaf[t], tensors) for t in range(num_steps)]
 
-    def obs_at(self, t: int, device: torch.device) -> Tree:
-        return tree_map(lambda leaf: leaf[t].to(device), self._obs_tensors)
+    def obs_at(self, t: int) -> Tree:
+        if self._device.type == "cpu":
+            return self._obs_rows[t]
+        return tree_map(lambda leaf: leaf.to(self._device), self._obs_rows[t])
 
-    def write_acted(self, t: int, acted: Acted) -> None:
-        if self.actions.shape[:2] != self.logprobs.shape:  # the first row decides what a row holds
-            self.actions = self._like(acted.actions)
-        self.actions[t] = acted.actions
-        self.logprobs[t] = acted.logprobs
+    def write_acted(self, t: int, acted: Acted) -> NDArray[Any]:
+        """Returns the actions as an array that nobody will write to."""
+        actions = acted.actions.cpu().numpy()
+        if self.actions is None:  # the first row decides what a row holds
+            self.actions = self._like(actions)
+        self.actions[t] = actions
+        self.logprobs[t] = acted.logprobs.cpu().numpy()
         if acted.values is not None:
             self.valued = True
-            self.tensor("values")[t] = acted.values
+            self.values[t] = acted.values.cpu().numpy()
         for name, value in acted.extras.items():
+            row = value.cpu().numpy()
             if name not in self.extras:
-                self.extras[name] = self._like(value)
-            self.extras[name][t] = value
+                self.extras[name] = self._like(row)
+            self.extras[name][t] = row
+        return actions
 
     def write_step(self, t: int, step: EnvStep) -> None:
-        tree_map(lambda buffer, new: buffer.__setitem__(t + 1, new), self.obs, step.obs)
+        _write(self.obs, t + 1, step.obs)
         self.rewards[t] = step.rewards
         self.terminated[t] = step.terminated
         self.truncated[t] = step.truncated
@@ -269,6 +286,5 @@ class _Buffers:
     def tensor(self, name: str) -> Tensor:
         return torch.from_numpy(getattr(self, name))
 
-    def _like(self, row: Tensor) -> Tensor:
-        with torch.inference_mode(mode=False):  # autograd refuses tensors made in inference mode
-            return torch.zeros(len(self.logprobs), *row.shape, dtype=row.dtype)
+    def _like(self, row: NDArray[Any]) -> NDArray[Any]:
+        return np.zeros((len(self.rewards), *row.shape), dtype=row.dtype)

@@ -54,9 +54,18 @@ GAMMA = Control("gamma", high=1.0)
 GAE_LAMBDA = Control("gae_lambda", high=1.0)
 TARGET_KL = Control("target_kl", optional=True)
 MAX_GRAD_NORM = Control("max_grad_norm")
+CG_DAMPING = Control("cg_damping")
+RHO_BAR = Control("rho_bar")
+C_BAR = Control("c_bar")
+PG_RHO_BAR = Control("pg_rho_bar")
+KL_COEF = Control("kl_coef")
+BETA_CLONE = Control("beta_clone")
+AUX_LEARNING_RATE = Control("aux_learning_rate")
 TEMPERATURE = Control("temperature", moment="acting")
 NUM_SIMULATIONS = Control("num_simulations", low=1.0, moment="acting", integer=True)
 ROOT_EXPLORATION_FRACTION = Control("root_exploration_fraction", high=1.0, moment="acting")
+REPLAY_RATIO = Control("replay_ratio")
+REANALYSE_FRACTION = Control("reanalyse_fraction", aliases=("reanalyze_fraction",), high=1.0)
 
 
 def control_keys(control: Control) -> tuple[str, ...]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from rl_training.data.trees import to_tensors
-from rl_training.envs.types import Envs
+from rl_training.data.trees import to_tensors, tree_map
+from rl_training.envs.types import Envs, EnvStep
+from rl_training.errors import EnvironmentFault
 from rl_training.runtime.collector import EpisodeTracker, Policy, restarted
+
+Watch = Callable[[Any, NDArray[Any], EnvStep], None]  # observations, executed actions, what came of them
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,32 @@ class Evaluation:
         }
 
 
+def episode_shares(episodes: int, num_envs: int) -> list[int]:
+    """How many episodes each environment plays."""
+    return [len(part) for part in np.array_split(np.arange(episodes), num_envs)]
+
+
 @torch.inference_mode()
-def evaluate(policy: Policy, envs: Envs, *, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
+def evaluate(
+    policy: Policy, envs: Envs, *, episodes: int, seed: int, deterministic: bool = True, watch: Watch | None = None
+) -> Evaluation:
     """Environment `i` plays its share of the episodes; what it does beyond that does not count."""
-    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), envs.num_envs)])
+    shares = episode_shares(episodes, envs.num_envs)
     played: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
     generator = torch.Generator(policy.device).manual_seed(seed)
     tracker = EpisodeTracker(envs.num_envs)
     obs, state = envs.reset(seed), policy.initial_state(envs.num_envs)
     while any(len(done) < share for done, share in zip(played, shares, strict=True)):
         acted = policy.act(to_tensors(obs, policy.device), state, generator=generator, deterministic=deterministic)
-        step = envs.step(policy.env_actions(acted.actions.cpu().numpy()))
+        actions = policy.env_actions(acted.actions.cpu().numpy())
+        seen = tree_map(np.copy, obs) if watch else None
+        step = envs.step(actions)
+        if watch:
+            watch(seen, actions, step)
         obs, state = step.obs, restarted(acted.state, step.starts, policy)
         for index, episode in tracker.add(step):
+            if not np.isfinite(episode.total_reward):
+                raise EnvironmentFault(f"environment {index}: the return of an episode is not finite")
             if len(played[index]) < shares[index]:
                 played[index].append(episode)
     finished = [episode for done in played for episode in done]

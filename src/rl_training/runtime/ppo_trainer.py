@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -26,16 +27,19 @@ class PPOParams(ActorCriticParams):
 
 
 class PPOLearner(ActorCriticLearner):
-    Params = PPOParams
+    Params: ClassVar[type[PPOParams]] = PPOParams
     controls = (*ActorCriticLearner.controls, CLIP_COEF, TARGET_KL)
     params: PPOParams
     algorithm: PPO
 
     @classmethod
-    def build_algorithm(cls, params: PPOParams, spaces: Spaces) -> PPO:
+    def build_algorithm(cls, params: Any, spaces: Spaces) -> PPO:
+        return PPO(cls.build_policy(params, spaces), **cls.policy_options(params))
+
+    @classmethod
+    def policy_options(cls, params: PPOParams) -> dict[str, Any]:
         names = ("clip_coef", "clip_value_loss", "normalize_advantages", "target_kl")
-        options = {name: getattr(params, name) for name in names}
-        return PPO(cls.build_policy(params, spaces), **options, **cls.policy_options(params))
+        return super().policy_options(params) | {name: getattr(params, name) for name in names}
 
     def learn(self, rollout: Rollout, *, global_step: int) -> Iterator[UpdateResult]:
         batch = self.flat_advantages(rollout)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Stateful
 from rl_training.data.rollout import Episode
@@ -20,7 +21,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.models.torsos import has_image
 from rl_training.runtime.collector import Collector, LocalCollector
-from rl_training.runtime.evaluation import Evaluation, evaluate
+from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.meter import Meter
 
@@ -103,7 +104,7 @@ class Session(Stateful):
         parsed = config.parsed_params()
         self.controls = parsed.controls
         envs = make_envs(config.env_spec(env), config.num_envs)
-        torch.set_num_threads(config.threads or default_threads(envs))
+        limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
         self.learner: Learner = config.learner_class()(
             parsed.params,
@@ -131,13 +132,20 @@ class Session(Stateful):
         """The loop ends after the iteration that is under way."""
         self.stop_reason = reason
 
-    def evaluate(self, episodes: int, *, deterministic: bool = True, seed: int | None = None) -> Evaluation:
+    def evaluate(
+        self, episodes: int, *, deterministic: bool = True, seed: int | None = None, watch: Watch | None = None
+    ) -> Evaluation:
         """On environments and random streams of its own: training does not notice."""
-        if self._eval_envs is None:
-            spec = self.config.env_spec(self.env, evaluation=True)
-            self._eval_envs = make_envs(spec, min(episodes, self.config.num_envs))
+        if episodes < 1:
+            raise ConfigError(f"an evaluation needs at least one episode, got {episodes}")
+        num_envs = min(episodes, self.config.num_envs)
+        if self._eval_envs is None or self._eval_envs.num_envs != num_envs:
+            self._close_eval_envs()
+            self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
         chosen = derive_seed(self.config.seed, EVALUATION, self.progress.global_step) if seed is None else seed
-        return evaluate(self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic)
+        return evaluate(
+            self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
+        )
 
     def barrier(self) -> None:
         """Where environments hide their state, every checkpoint begins new episodes, resumed or not."""
@@ -157,8 +165,12 @@ class Session(Stateful):
 
     def close(self) -> None:
         self.collector.close()
+        self._close_eval_envs()
+
+    def _close_eval_envs(self) -> None:
         if self._eval_envs is not None:
             self._eval_envs.close()
+            self._eval_envs = None
 
 
 def default_threads(envs: Envs) -> int:
@@ -166,8 +178,20 @@ def default_threads(envs: Envs) -> int:
     return (os.cpu_count() or 1) if has_image(envs.spaces.observation) else 1
 
 
+def limit_threads(count: int) -> None:
+    """For torch and for the BLAS that NumPy brings, which would take every core for a matrix of a few kilobytes."""
+    torch.set_num_threads(count)
+    threadpool_limits(limits=count, user_api="blas")
+
+
+def seed_globals(seed: int) -> None:
+    """The package draws from streams of its own; this is for environments and callbacks that do not."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
 def _global_rng_state() -> dict[str, Any]:
-    """Environments and callbacks of users may draw from the global generators."""
     version, numbers, gauss = random.getstate()
     name, keys, *rest = np.random.get_state(legacy=True)
     return {

@@ -1,0 +1,1 @@
+"""Speed against other libraries, each measurement in a process of its own."""

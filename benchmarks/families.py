@@ -1,0 +1,116 @@
+"""What is compared: a family is one algorithm, its two implementations, the same work for both, and the bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Case(NamedTuple):
+    """A row of the table; `bar` is how many times the peer's steps per CPU second ours have to be."""
+
+    envs: int
+    backend: str
+    bar: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """The work: `rollout_steps` rows of each environment, then `epochs` passes in `minibatches` parts."""
+
+    algo: str  # as our registry names it
+    peer: str  # `module:Class` with the interface of Stable-Baselines3
+    peer_package: str
+    rollout_steps: int
+    epochs: int
+    minibatches: int
+    ours: Mapping[str, Any]  # algo_kwargs
+    theirs: Callable[[int], Mapping[str, Any]]  # keyword arguments, given the number of environments
+    cases: tuple[Case, ...]
+    env_id: str = "CartPole-v1"
+    policy: str = "MlpPolicy"
+    warmup_iterations: int = 5
+    timed_steps: int = 60_000
+    has_floor: bool = False  # whether `peers.floor` is the floor of this work
+
+    def iterations(self, envs: int) -> int:
+        """Timed iterations; at least ten, so that their noise averages out."""
+        return max(10, self.timed_steps // (self.rollout_steps * envs))
+
+
+PPO = Family(
+    algo="ppo",
+    peer="stable_baselines3:PPO",
+    peer_package="stable-baselines3",
+    rollout_steps=128,
+    epochs=4,
+    minibatches=4,
+    ours={
+        "rollout_steps": 128,
+        "update_epochs": 4,
+        "num_minibatches": 4,
+        "hidden_sizes": [64, 64],
+        "activation": "tanh",
+    },
+    theirs=lambda envs: {
+        "n_steps": 128,
+        "n_epochs": 4,
+        "batch_size": 128 * envs // 4,
+        "policy_kwargs": {"net_arch": [64, 64]},
+    },
+    cases=(Case(8, "sync", 2.5), Case(8, "auto", 4.0), Case(64, "auto", 3.0)),
+    has_floor=True,
+)
+
+A2C = Family(
+    algo="a2c",
+    peer="stable_baselines3:A2C",
+    peer_package="stable-baselines3",
+    rollout_steps=5,
+    epochs=1,
+    minibatches=1,
+    ours={},  # the defaults of both are the same
+    theirs=lambda envs: {"policy_kwargs": {"net_arch": [64, 64]}},
+    cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
+)
+
+TRPO = Family(
+    algo="trpo",
+    peer="sb3_contrib:TRPO",
+    peer_package="sb3-contrib",
+    rollout_steps=128,
+    epochs=10,
+    minibatches=8,
+    ours={"rollout_steps": 128, "critic_updates": 10, "num_minibatches": 8, "cg_iterations": 10},
+    theirs=lambda envs: {
+        "n_steps": 128,
+        "n_critic_updates": 10,
+        "batch_size": 128 * envs // 8,
+        "cg_max_steps": 10,
+        "policy_kwargs": {"net_arch": [64, 64]},
+    },
+    cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
+)
+
+# Theirs has the layer of 64 after the LSTM, ours before it.
+RECURRENT_PPO = Family(
+    algo="recurrent_ppo",
+    peer="sb3_contrib:RecurrentPPO",
+    peer_package="sb3-contrib",
+    policy="MlpLstmPolicy",
+    rollout_steps=128,
+    epochs=4,
+    minibatches=4,
+    ours={"rollout_steps": 128, "update_epochs": 4, "num_minibatches": 4, "recurrent_size": 64, "hidden_sizes": [64]},
+    theirs=lambda envs: {
+        "n_steps": 128,
+        "n_epochs": 4,
+        "batch_size": 128 * envs // 4,
+        "policy_kwargs": {"net_arch": [64], "lstm_hidden_size": 64},
+    },
+    cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
+    timed_steps=20_000,
+)
+
+FAMILIES = {family.algo: family for family in (PPO, A2C, TRPO, RECURRENT_PPO)}

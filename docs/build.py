@@ -1,0 +1,61 @@
+"""Writes what the documentation derives: the README's table of algorithms and the sourcebook."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+from rl_training.experiment.registry import REGISTRY, AlgorithmRow
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.compare_sb3 import write_section  # noqa: E402 - the repository's own, not installed
+
+
+def readme_table() -> str:
+    lines = ["| algorithm | name | paper | page |", "|---|---|---|---|"]
+    for row in REGISTRY.values():
+        page = f"[docs](docs/algorithms/{row.name}.md)"
+        lines.append(f"| {row.title} | `{row.name}` | {row.paper} ({row.year}) | {page} |")
+    return "\n".join(lines)
+
+
+def sourcebook() -> str:
+    listed = yaml.safe_load((ROOT / "docs" / "sourcebook.yaml").read_text())
+    titles = {row.title for row in REGISTRY.values()} | {row.class_name for row in REGISTRY.values()}
+    both = [entry["name"] for entry in listed if entry["name"] in titles]
+    if both:
+        raise SystemExit(f"docs/sourcebook.yaml lists what is implemented: {', '.join(both)}")
+    entries = [(row.year, row.title, implemented(row)) for row in REGISTRY.values()]
+    entries += [
+        (e["year"], e["name"], f"| {e['year']} | {e['name']} | {e['family']} | {e['paper']} | no |  |") for e in listed
+    ]
+    head = ["# Sourcebook", "", "Methods by year, and what of them is here; made by `python docs/build.py`.", ""]
+    head += ["| year | method | family | paper | here | scope, tests, score |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(line for *_, line in sorted(entries, key=lambda entry: entry[:2]))]) + "\n"
+
+
+def implemented(row: AlgorithmRow) -> str:
+    tests = sorted(path.name for path in (ROOT / "tests").glob(f"test_{row.name}_*.py"))
+    scope = f"{row.scope}. Tests: conformance, {', '.join(tests)}. {scores(row.name)}"
+    here = f"[`{row.name}`](algorithms/{row.name}.md)"
+    return f"| {row.year} | {row.title} | {row.family} | {row.paper} | {here} | {scope} |"
+
+
+def scores(name: str) -> str:
+    """Worst seed of every preset that `make learn` has measured."""
+    found = []
+    for path in sorted((ROOT / "benchmarks" / "results" / name).glob("*.json")):
+        results = json.loads(path.read_text()).values()
+        worst = min(result["return_mean"] for result in results)
+        found.append(f"`{name}/{path.stem}` {worst:.0f} (worst of {len(results)} seeds)")
+    return f"Score: {'; '.join(found)}." if found else "Score: not measured."
+
+
+if __name__ == "__main__":
+    write_section(ROOT / "README.md", "registry", readme_table())
+    (ROOT / "docs" / "sourcebook.md").write_text(sourcebook())

@@ -1,0 +1,6 @@
+"""A2C on CartPole-v1. A quick look: `python examples/a2c_cartpole_reference.py --total-timesteps 5000`."""
+
+from reference import run
+
+if __name__ == "__main__":
+    run("a2c/cartpole")

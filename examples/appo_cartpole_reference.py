@@ -1,0 +1,6 @@
+"""APPO on CartPole-v1. A quick look: `python examples/appo_cartpole_reference.py --total-timesteps 5000`."""
+
+from reference import run
+
+if __name__ == "__main__":
+    run("appo/cartpole")

@@ -1,0 +1,6 @@
+"""DreamerV3 on CartPole-v1. A quick look: `python examples/dreamer_cartpole_reference.py --total-timesteps 5000`."""
+
+from reference import run
+
+if __name__ == "__main__":
+    run("dreamer/cartpole")

@@ -1,0 +1,9 @@
+"""EfficientZero on CartPole-v1.
+
+A quick look: `python examples/efficientzero_cartpole_reference.py --total-timesteps 5000`.
+"""
+
+from reference import run
+
+if __name__ == "__main__":
+    run("efficientzero/cartpole")

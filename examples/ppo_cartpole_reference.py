@@ -1,0 +1,6 @@
+"""PPO on CartPole-v1. A quick look: `python examples/ppo_cartpole_reference.py --total-timesteps 5000`."""
+
+from reference import run
+
+if __name__ == "__main__":
+    run("ppo/cartpole")

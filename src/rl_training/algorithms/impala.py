@@ -1,0 +1,138 @@
+"""IMPALA: an actor-critic that corrects for the age of its data by V-trace (Espeholt et al., 2018, arXiv:1802.01561).
+
+A batch is time-major `[T, B, …]`: obs, actions, behavior_logprobs, rewards, terminated; `done` and `valid` where
+episodes end otherwise or rows never happened. What followed the rows comes as `next_values` `[T, B]`, or as the
+`bootstrap_value` `[B]` of what follows the last, with `final_values` `[K]` at `final_rows` `[K, 2]` where an episode's
+final observation is not the next row's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
+from rl_training.algorithms.base import Batch, UpdateResult
+from rl_training.data.rollout import next_values
+from rl_training.data.trees import Tree, flatten_time
+from rl_training.models.actor_critic import ActorCritic, Evaluated
+from rl_training.ops.losses import approx_kl, clipped_value_loss, explained_variance, normalize
+from rl_training.ops.returns import VTrace, vtrace
+
+
+class IMPALALoss(NamedTuple):
+    total: Tensor
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy: Tensor
+
+
+def impala_loss(
+    evaluated: Evaluated, batch: Batch, *, ent_coef: float, vf_coef: float, normalize_advantages: bool = False
+) -> IMPALALoss:
+    """Policy gradient, value error and entropy bonus, with V-trace's advantages and targets (section 4.2).
+
+    Means over the rows, where the paper sums: a learning rate keeps its meaning when the rollout's size changes.
+    """
+    advantages = normalize(batch["advantages"]) if normalize_advantages else batch["advantages"]
+    policy_loss = -(advantages * evaluated.logprobs).mean()
+    value_loss = clipped_value_loss(evaluated.values, evaluated.values, batch["returns"], None)
+    entropy = evaluated.entropy.mean()
+    return IMPALALoss(policy_loss + vf_coef * value_loss - ent_coef * entropy, policy_loss, value_loss, entropy)
+
+
+class IMPALA(ActorCriticAlgorithm):
+    """One gradient step on some environments' rows per `update`."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        *,
+        rho_bar: float = 1.0,
+        c_bar: float = 1.0,
+        pg_rho_bar: float | None = 1.0,
+        normalize_advantages: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(policy, **options)
+        self.rho_bar = rho_bar
+        self.c_bar = c_bar
+        self.pg_rho_bar = pg_rho_bar
+        self.normalize_advantages = normalize_advantages
+
+    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+        obs, actions = flatten_time(batch["obs"]), flatten_time(batch["actions"])
+        evaluated = self.policy.evaluate_actions(obs, actions)
+        reference = self.reference(obs, evaluated)
+        traces = self.traces(batch, evaluated.values.detach(), self.policy.head.log_probs(reference, actions))
+        columns = {
+            "behavior_logprobs": batch["behavior_logprobs"].flatten(),
+            "advantages": traces.advantages.flatten(),
+            "returns": traces.targets.flatten(),
+            "rhos": traces.rhos.flatten(),
+            "reference": reference,
+        }
+        if "valid" in batch and not batch["valid"].all():
+            kept = batch["valid"].flatten().nonzero()[:, 0]
+            evaluated = Evaluated(*(column[kept] for column in evaluated))
+            columns = {name: column[kept] for name, column in columns.items()}
+        loss = self.loss(evaluated, columns)
+        grad_norm = self.optimizer.step(loss.total, max_grad_norm=self.max_grad_norm)
+        return UpdateResult({"grad_norm": grad_norm, **self.metrics(loss, evaluated, columns)})
+
+    def reference(self, obs: Tree, evaluated: Evaluated) -> Tensor:
+        """The distributions `[N, P]` of the policy whose values the traces estimate."""
+        return evaluated.dist.detach()
+
+    def traces(self, batch: Batch, values: Tensor, logprobs: Tensor) -> VTrace:
+        """V-trace of every row, by the values as they are now."""
+        rewards, terminated = batch["rewards"], batch["terminated"]
+        values = values.reshape(rewards.shape)
+        log_rhos = logprobs.reshape(rewards.shape) - batch["behavior_logprobs"]
+        if "valid" in batch:
+            # No trace runs through a row that never happened: the row before it is an end. Its ratio may be anything.
+            log_rhos = log_rhos.masked_fill(~batch["valid"], 0.0)
+        return vtrace(
+            log_rhos,
+            rewards,
+            values,
+            batch["next_values"] if "next_values" in batch else _following(batch, values),
+            terminated=terminated,
+            done=batch.get("done", terminated),
+            gamma=self.gamma,
+            rho_bar=self.rho_bar,
+            c_bar=self.c_bar,
+            pg_rho_bar=self.pg_rho_bar,
+            gae_lambda=self.gae_lambda,
+        )
+
+    def loss(self, evaluated: Evaluated, batch: Batch) -> Any:
+        return impala_loss(
+            evaluated,
+            batch,
+            ent_coef=self.ent_coef,
+            vf_coef=self.vf_coef,
+            normalize_advantages=self.normalize_advantages,
+        )
+
+    @torch.no_grad()
+    def metrics(self, loss: Any, evaluated: Evaluated, batch: Batch) -> dict[str, float | Tensor]:
+        return {
+            "loss": loss.total.detach(),
+            "policy_loss": loss.policy_loss.detach(),
+            "value_loss": loss.value_loss.detach(),
+            "entropy": loss.entropy.detach(),
+            "approx_kl": approx_kl(evaluated.logprobs - batch["behavior_logprobs"]),
+            "explained_variance": explained_variance(evaluated.values, batch["returns"]),
+            "rho_mean": batch["rhos"].mean(),
+            "rho_clipped": (batch["rhos"] > self.rho_bar).float().mean(),
+        }
+
+
+def _following(batch: Batch, values: Tensor) -> Tensor:
+    nothing = torch.empty(0, 2, dtype=torch.int64)
+    return next_values(
+        values, batch["bootstrap_value"], batch.get("final_rows", nothing), batch.get("final_values", nothing)
+    )

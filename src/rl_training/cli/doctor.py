@@ -1,0 +1,82 @@
+"""`doctor`: what is installed, what the machine offers, and whether training works."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from rl_training import __version__
+from rl_training.cli.main import Answer
+from rl_training.errors import RLTrainingError
+from rl_training.experiment.config import make_config
+from rl_training.experiment.manager import train_run
+from rl_training.runtime.session import resolve_device
+
+LIBRARIES = ("torch", "gymnasium", "numpy", "pydantic", "safetensors")
+EXTRAS = {  # the module by which each extra is known to be there
+    "atari": "ale_py",
+    "box2d": "Box2D",
+    "classic": "pygame",
+    "envpool": "envpool",
+    "minari": "minari",
+    "mujoco": "mujoco",
+    "plot": "matplotlib",
+    "tensorboard": "tensorboard",
+    "video": "imageio_ffmpeg",
+}
+SMOKE = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 2_000, "eval_episodes": 0}
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def run(_args: argparse.Namespace) -> Answer:
+    report = {"versions": versions(), "machine": machine(), "extras": extras(), "smoke": smoke_run()}
+    text = "\n\n".join(f"{name}\n{_block(part)}" for name, part in report.items())
+    return Answer(text, report, exit_code=0 if report["smoke"]["status"] == "ok" else 1)
+
+
+def versions() -> dict[str, str]:
+    own = {"rl-training": __version__, "python": platform.python_version()}
+    return own | {name: metadata.version(name) for name in LIBRARIES}
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "device": str(resolve_device("auto")),
+    }
+
+
+def extras() -> dict[str, str]:
+    """`installed`, or the command that installs it."""
+    return {
+        name: "installed" if find_spec(module) else f"pip install 'rl-training[{name}]'"
+        for name, module in EXTRAS.items()
+    }
+
+
+def smoke_run() -> dict[str, Any]:
+    """A short training in a directory that is gone afterwards; the speed is that of the training loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result = train_run(make_config({**SMOKE, "output_dir": folder}))
+        except (RLTrainingError, RuntimeError, OSError, ImportError) as error:
+            return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+    speed = result.metrics["global_step"] / result.metrics["seconds"]
+    return {"status": "ok", "steps": result.global_step, "steps_per_second": round(speed)}
+
+
+def _block(part: dict[str, Any]) -> str:
+    width = max(map(len, part))
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in part.items())

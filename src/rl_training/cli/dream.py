@@ -1,0 +1,31 @@
+"""`dream`: what a world model expects against what happened."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.main import Answer
+from rl_training.runtime.dreaming import dream, plot_dream
+from rl_training.runtime.workflows import load_session
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--output", required=True, metavar="FILE", help="dream.png, dream.svg or dream.pdf")
+    parser.add_argument("--context", type=int, default=5, metavar="N", help="observations that the model sees [5]")
+    parser.add_argument("--steps", type=int, default=50, metavar="N", help="length of the episode shown [50]")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the episode; default: the run's own")
+
+
+def run(args: argparse.Namespace) -> Answer:
+    with closing(load_session(args.run, which=which_checkpoint(args))) as session:
+        dreamt = dream(session, context=args.context, steps=args.steps, seed=args.seed)
+    plot_dream(dreamt, args.output)
+    scores = dreamt.summary()
+    text = (
+        f"{args.output}: {scores['steps']} steps, {scores['context']} of them seen; mean error of the others "
+        f"{scores['observation_error']:.3g} (observation), {scores['reward_error']:.3g} (reward)"
+    )
+    return Answer(text, {"output": args.output} | scores)

@@ -1,0 +1,41 @@
+"""`record`: a video of episodes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import closing
+
+from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.main import Answer
+from rl_training.runtime.recording import record_episodes
+from rl_training.runtime.workflows import load_session
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--output", required=True, metavar="FILE", help="play.mp4 or play.gif")
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
+    parser.add_argument("--fps", type=float, metavar="N", help="frames per second; default: the environment's own")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the episodes; default: the run's own")
+    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="cut longer episodes")
+
+
+def run(args: argparse.Namespace) -> Answer:
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown, so pygame need not look for a display
+    with closing(load_session(args.run, which=which_checkpoint(args))) as session:
+        recording = record_episodes(
+            session,
+            args.output,
+            episodes=args.episodes,
+            fps=args.fps,
+            seed=args.seed,
+            deterministic=not args.stochastic,
+            max_steps=args.max_steps,
+        )
+    scores = recording.summary()
+    text = (
+        f"{args.output}: {scores['frames']} frames, {scores['episodes']} episodes, return {scores['return_mean']:.1f}"
+    )
+    return Answer(text, scores)

@@ -1,0 +1,35 @@
+"""What an algorithm of phases keeps of its rollouts until it has enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rl_training.data.trees import Tree, tree_map
+
+
+class PhaseMemory:
+    """Copies of flat batches, since a collector uses its buffers again; part of a checkpoint."""
+
+    def __init__(self) -> None:
+        self._batches: list[Mapping[str, Tree]] = []
+
+    def __len__(self) -> int:
+        """Batches, not rows."""
+        return len(self._batches)
+
+    def add(self, batch: Mapping[str, Tree]) -> None:
+        self._batches.append(tree_map(torch.clone, batch))
+
+    def pop_all(self) -> dict[str, Tree]:
+        """All rows as one batch; nothing is kept."""
+        batches, self._batches = self._batches, []
+        return tree_map(lambda *leaves: torch.cat(leaves), *batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": list(self._batches)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._batches = list(state["batches"])

@@ -1,0 +1,40 @@
+"""The discriminator of adversarial imitation: how much a state and an action look like the expert's."""
+
+from __future__ import annotations
+
+import torch
+from gymnasium import spaces as gym_spaces
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from rl_training.data.trees import Tree
+from rl_training.envs.types import Spaces
+from rl_training.models.mlp import MLP
+from rl_training.models.normalization import ObsNormalizer
+from rl_training.models.torsos import TorsoOptions, make_torso
+
+
+class Discriminator(nn.Module):
+    """A logit that is high where the expert is; `smooth` bounds its slope by spectral norm (Miyato et al., 2018)."""
+
+    def __init__(self, spaces: Spaces, options: TorsoOptions, *, smooth: bool = True) -> None:
+        super().__init__()
+        pair = gym_spaces.Dict({"obs": spaces.observation, "action": spaces.action})
+        self.normalizer = ObsNormalizer(pair)
+        self.torso = make_torso(pair, options)
+        self.joint = MLP(self.torso.out_features, options.hidden_sizes[-1:], options.activation)
+        self.logit = nn.Linear(self.joint.out_features, 1)
+        if smooth:
+            for module in [*self.torso.modules(), *self.joint.modules()]:
+                if isinstance(module, (nn.Linear, nn.Conv2d)):
+                    spectral_norm(module)
+
+    def forward(self, obs: Tree, actions: Tensor) -> Tensor:
+        """`logits_expert_is_high`, one for each row; actions are what the environment executes."""
+        pair = self.normalizer({"obs": obs, "action": actions})
+        return self.logit(self.joint(self.torso(pair))).squeeze(-1)
+
+    @torch.no_grad()
+    def observe(self, obs: Tree, actions: Tensor) -> None:
+        """Takes the scale of the inputs from these rows."""
+        self.normalizer.update({"obs": obs, "action": actions})

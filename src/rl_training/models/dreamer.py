@@ -1,0 +1,176 @@
+"""Dreamer's networks: the world model, the actor and the critic; and the policy that carries a state through it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.envs.types import Spaces
+from rl_training.errors import ConfigError
+from rl_training.models.actor_critic import Acted
+from rl_training.models.heads import POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
+from rl_training.models.mlp import orthogonal
+from rl_training.models.normed import NormedMLP
+from rl_training.models.observation_codec import CodecSize, Decoder, Encoder, ObsReader
+from rl_training.models.rssm import RSSM, Latent, RSSMSize
+from rl_training.ops.categorical import symmetric_mean, unimix
+from rl_training.ops.transforms import symexp_bins
+
+MIN_STD, MAX_STD = 0.1, 1.0
+
+
+class DreamerSize(NamedTuple):
+    rssm: RSSMSize
+    codec: CodecSize
+    units: int  # of the actor, the critic and the other heads
+    layers: int  # of the actor and the critic
+
+
+def published(deter: int, units: int, classes: int, depth: int) -> DreamerSize:
+    """The proportions of Hafner et al. (2025)."""
+    rssm = RSSMSize(deter, units, groups=32, classes=classes, blocks=8)
+    return DreamerSize(rssm, CodecSize(units, 3, depth), units, 3)
+
+
+SIZES: dict[str, DreamerSize] = {
+    # The first is for classic control on a CPU; the others are the paper's 1M, 12M, 25M, 50M, 100M and 200M.
+    "nano": DreamerSize(RSSMSize(96, 48, groups=8, classes=8), CodecSize(64, 2, 8), 64, 2),
+    "xxs": published(512, 64, 4, 4),
+    "xs": published(2048, 256, 16, 16),
+    "s": published(3072, 384, 24, 24),
+    "m": published(4096, 512, 32, 32),
+    "l": published(6144, 768, 48, 48),
+    "xl": published(8192, 1024, 64, 64),
+}
+
+
+class UnimixHead(CategoricalHead):
+    """A categorical of which one per cent is uniform."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return unimix(F.linear(features, self.linear.weight, self.linear.bias)).log()
+
+
+class BoundedGaussianHead(GaussianHead):
+    """Mean in [−1, 1], deviation in [0.1, 1], both from the state."""
+
+    def __init__(self, in_features: int, space: spaces.Box) -> None:
+        super().__init__(in_features, space, log_std_init=0.0)
+        del self.log_std
+        self.linear = orthogonal(nn.Linear(in_features, 2 * self.linear.out_features), POLICY_GAIN)
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean, spread = F.linear(features, self.linear.weight, self.linear.bias).chunk(2, dim=-1)
+        std = MIN_STD + (MAX_STD - MIN_STD) * torch.sigmoid(spread + 2.0)
+        return torch.cat([mean.tanh(), std.log()], dim=-1)
+
+
+def make_dreamer_head(space: gym.Space, in_features: int) -> ActionHead:
+    if isinstance(space, spaces.Discrete):
+        return UnimixHead(in_features, [int(space.n)], start=space.start)
+    if isinstance(space, spaces.Box):
+        return BoundedGaussianHead(in_features, space)
+    raise ConfigError(f"action space {space} is not supported by Dreamer; use Discrete or Box")
+
+
+class Imagined(NamedTuple):
+    """Dreamt trajectories: features of H + 1 states `[H + 1, N, F]`, the H actions between them."""
+
+    features: Tensor
+    actions: Tensor
+
+
+class DreamerModel(nn.Module):
+    """Its state, `[B, S]`, is the latent state before the observation and the action that led there."""
+
+    bins: Tensor
+
+    def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int = 255) -> None:
+        super().__init__()
+        self.reader = ObsReader(spaces.observation)
+        self.encoder = Encoder(self.reader, size.codec)
+        features = size.rssm.deter + size.rssm.stoch
+        self.actor = NormedMLP(features, size.units, size.layers)
+        self.head = make_dreamer_head(spaces.action, size.units)
+        self.action_size = _action_size(self.head)
+        self.rssm = RSSM(size.rssm, self.action_size, self.encoder.out_features)
+        self.decoder = Decoder(self.reader, features, size.codec)
+        self.reward = NormedMLP(features, size.units, 1, num_bins, out_scale=0.0)
+        self.goes_on = NormedMLP(features, size.units, 1, 1)
+        self.critic = NormedMLP(features, size.units, size.layers, num_bins, out_scale=0.0)
+        self.register_buffer("bins", symexp_bins(num_bins), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.bins.device
+
+    def initial_state(self, batch: int) -> Tensor:
+        width = self.rssm.size.deter + self.rssm.size.stoch + self.action_size
+        return torch.zeros(batch, width, device=self.device)
+
+    def act(
+        self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
+    ) -> Acted:
+        uniform = None if deterministic else self.uniform(len(state), generator=generator)
+        latent = self._perceive(obs, state, uniform)
+        dist = self.head(self.actor(latent.features))
+        actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
+        carried = torch.cat([*latent, self.encode_actions(actions)], dim=-1)
+        return Acted(actions, self.head.log_probs(dist, actions), carried, self.value(latent.features))
+
+    def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
+        if state is None:
+            state = self.initial_state(len(self.reader(obs).vector))
+        return self.value(self._perceive(obs, state, None).features)
+
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return self.head.to_env(actions)
+
+    def encode_actions(self, actions: Tensor) -> Tensor:
+        """Actions as the world model takes them: one-hot, or in the bounds to which the environment clips."""
+        if isinstance(self.head, CategoricalHead):
+            return F.one_hot(actions, self.action_size).float()
+        batch = actions.shape[: actions.dim() - len(self.head.action_shape)]
+        return actions.reshape(*batch, -1).clamp(-1.0, 1.0)
+
+    def value(self, features: Tensor) -> Tensor:
+        return self.expected(self.critic(features))
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """The number that logits over `bins` stand for."""
+        return symmetric_mean(logits.softmax(-1), self.bins)
+
+    def uniform(self, *shape: int, generator: torch.Generator | None) -> Tensor:
+        """The random numbers that choose stochastic states `[*shape, G, 1]`."""
+        return torch.rand(*shape, self.rssm.size.groups, 1, generator=generator, device=self.device)
+
+    @torch.no_grad()
+    def imagine(self, start: Latent, horizon: int, generator: torch.Generator | None) -> Imagined:
+        """What the actor would do and the world model would answer; no gradient reaches either."""
+        latent, features, actions = start, [start.features], []
+        for uniform in self.uniform(horizon, len(start.deter), generator=generator):
+            actions.append(self.head.sample(self.head(self.actor(features[-1])), generator))
+            deter = self.rssm.advance(latent, self.encode_actions(actions[-1]))
+            latent = Latent(deter, self.rssm.sample(self.rssm.prior(deter), uniform))
+            features.append(latent.features)
+        return Imagined(torch.stack(features), torch.stack(actions))
+
+    def _perceive(self, obs: Tree, state: Tensor, uniform: Tensor | None) -> Latent:
+        size = self.rssm.size
+        deter, stoch, action = state.split([size.deter, size.stoch, self.action_size], dim=-1)
+        deter = self.rssm.advance(Latent(deter, stoch), action)
+        probs = self.rssm.posterior(deter, self.encoder(self.reader(obs)))
+        return Latent(deter, self.rssm.sample(probs, uniform))
+
+
+def _action_size(head: ActionHead) -> int:
+    if isinstance(head, CategoricalHead):
+        return sum(head.classes)
+    return int(torch.Size(head.action_shape).numel())

@@ -1,0 +1,179 @@
+"""MLPs in NumPy, for the CPU: as one autograd node, and with a head and no autograd at all.
+
+On small layers the dispatch of a torch op costs more than its arithmetic, and NumPy's vectorised tanh is several
+times as fast as torch's. The numbers are those of the plain layers to rounding. There is no second derivative:
+whoever needs one (TRPO) switches `MLP.fused` off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Array = NDArray[np.float32]
+
+
+def _tanh(x: Array) -> None:
+    np.tanh(x, out=x)
+
+
+def _relu(x: Array) -> None:
+    np.maximum(x, 0.0, out=x)
+
+
+def _tanh_slope(y: Array, out: Array) -> None:
+    """1 − y², the derivative at the point that gave `y`."""
+    np.multiply(y, y, out=out)
+    np.subtract(1.0, out, out=out)
+
+
+def _relu_slope(y: Array, out: Array) -> None:
+    np.greater(y, 0.0, out=out)
+
+
+FUSED_ACTIVATIONS = {"tanh": (_tanh, _tanh_slope), "relu": (_relu, _relu_slope)}
+
+
+def hidden_layers(
+    x: Array, parameters: Sequence[Array], activation: str, into: Sequence[Array | None] | None = None
+) -> list[Array]:
+    """The output of every layer, the input first; `parameters` are weight, bias, weight, bias, …"""
+    activate, _ = FUSED_ACTIVATIONS[activation]
+    outputs = [x]
+    into = into or [None] * (len(parameters) // 2)
+    for weight, bias, buffer in zip(parameters[::2], parameters[1::2], into, strict=True):
+        hidden = np.matmul(outputs[-1], weight.T, out=buffer)
+        hidden += bias
+        activate(hidden)
+        outputs.append(hidden)
+    return outputs
+
+
+def hidden_gradients(
+    outputs: list[Array], parameters: Sequence[Array], activation: str, delta: Array, into: Sequence[Array]
+) -> Array:
+    """Writes the parameters' gradients, given the last output's; returns that before the first layer's activation.
+
+    Overwrites the outputs, but for the input, and `delta`: fresh memory for a large batch costs as much as the maths.
+    """
+    _, slope = FUSED_ACTIVATIONS[activation]
+    ones = np.ones(len(delta), dtype=delta.dtype)
+    for layer in range(len(outputs) - 2, -1, -1):
+        output = outputs[layer + 1]
+        slope(output, out=output)
+        spare, delta = delta, np.multiply(delta, output, out=output)
+        np.matmul(delta.T, outputs[layer], out=into[2 * layer])
+        np.matmul(ones, delta, out=into[2 * layer + 1])  # a product sums columns faster than `sum` does
+        if layer:
+            weight = parameters[2 * layer]
+            delta = np.matmul(delta, weight, out=spare if spare.shape[1] == weight.shape[1] else None)
+    return delta
+
+
+def fused_layers(x: Tensor, activation: str, parameters: list[Tensor]) -> Tensor:
+    """activation(… activation(x W₀ᵀ + b₀) … Wₙᵀ + bₙ) of float32 CPU tensors."""
+    if torch.is_grad_enabled():
+        return FusedLayers.apply(x, activation, *parameters)
+    return torch.from_numpy(hidden_layers(x.numpy(), [p.detach().numpy() for p in parameters], activation)[-1])
+
+
+class FusedLayers(torch.autograd.Function):
+    """`fused_layers` with its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, activation: str, *parameters: Tensor) -> Tensor:
+        ctx.arrays = [p.detach().numpy() for p in parameters]
+        ctx.outputs = hidden_layers(x.detach().numpy(), ctx.arrays, activation)
+        ctx.activation = activation
+        return torch.from_numpy(ctx.outputs[-1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True; `once_differentiable` would now and then return a constant
+            raise RuntimeError("fused layers have no second derivative: set `fused` of the MLP to False")
+        grads = [np.empty_like(array) for array in ctx.arrays]
+        outputs = [output.copy() for output in ctx.outputs]
+        delta = hidden_gradients(outputs, ctx.arrays, ctx.activation, grad.numpy().copy(), into=grads)
+        to_input = torch.from_numpy(delta @ ctx.arrays[0]) if ctx.needs_input_grad[0] else None
+        return to_input, None, *map(torch.from_numpy, grads)
+
+
+class FusedNet:
+    """A torso's MLP and the linear layer on it as functions of arrays that share the modules' memory.
+
+    Observations are `[N, F]`, outputs `[K, N]`: what follows reduces over a few actions, and NumPy is quick over the
+    long axis only. The parameters keep their identity; where they and their gradients lie is looked up when they have
+    moved, as they do when an optimizer flattens them.
+    """
+
+    def __init__(self, mlp: nn.Module, last: nn.Linear) -> None:
+        """`mlp` is an `MLP` with an activation that has a fused form."""
+        self._parameters = [*mlp.parameters(), *last.parameters()]
+        self._activation = str(mlp.activation)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._places: list[int] = []
+        self._arrays: list[Array] = []
+        self._grads: list[Array] = []
+        self._pairs: list[tuple[Array, Array]] = []
+        self._buffers: list[Array] = []
+        self._layers: list[Array] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_parameters": self._parameters, "_activation": self._activation}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget()  # a copy has parameters of its own
+
+    def arrays(self) -> list[Array]:
+        """Views of the parameters. They keep their memory alive, so an equal address is the same memory."""
+        places = [p.data_ptr() for p in self._parameters]
+        if places != self._places:
+            self._places, self._arrays = places, [p.detach().numpy() for p in self._parameters]
+            self._grads = [p.grad.numpy() for p in self._parameters if p.grad is not None]
+            self._pairs = [(w.T, b) for w, b in zip(self._arrays[:-2:2], self._arrays[1:-2:2], strict=True)]
+        return self._arrays
+
+    def __call__(self, obs: Array) -> Array:
+        weight, bias = self.arrays()[-2:]
+        activate, _ = FUSED_ACTIVATIONS[self._activation]
+        for hidden_weight, hidden_bias in self._pairs:
+            obs = obs @ hidden_weight
+            obs += hidden_bias
+            activate(obs)
+        outputs = weight @ obs.T
+        outputs += bias[:, None]
+        return outputs
+
+    def forward(self, obs: Array) -> Array:
+        """The same, ready for `backward`."""
+        *hidden, weight, bias = self.arrays()
+        *into, _ = self._space(len(obs))
+        self._layers = hidden_layers(obs, hidden, self._activation, into)
+        outputs = weight @ self._layers[-1].T
+        outputs += bias[:, None]
+        return outputs
+
+    def backward(self, delta: Array) -> None:
+        """Writes the gradients of all parameters, given that of the last `forward`'s output."""
+        *hidden, weight, _ = self.arrays()
+        *into, to_weight, to_bias = self._grads
+        np.matmul(delta, self._layers[-1], out=to_weight)
+        np.sum(delta, axis=1, out=to_bias)
+        if hidden:
+            *_, space = self._space(delta.shape[1])
+            hidden_gradients(self._layers, hidden, self._activation, np.matmul(delta.T, weight, out=space), into)
+
+    def _space(self, rows: int) -> list[Array]:
+        """Memory for every hidden layer and for a gradient of the last."""
+        if not self._buffers or len(self._buffers[0]) < rows:
+            widths = [len(weight) for weight in self._arrays[:-2:2]] + [self._arrays[-2].shape[1]]
+            self._buffers = [np.empty((rows, width), dtype=np.float32) for width in widths]
+        return [buffer[:rows] for buffer in self._buffers]

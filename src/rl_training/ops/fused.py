@@ -1,0 +1,118 @@
+"""NumPy forms of a categorical policy and of PPO's loss, with their gradients written by hand.
+
+On a few hundred rows a torch op costs more to launch than to compute. `ops.losses` and `algorithms.ppo.ppo_loss` are
+what these functions are tested against. Rows are the last axis, `[A, N]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+
+
+def log_softmax(logits: Array) -> Array:
+    """Over the first axis."""
+    shifted = logits - logits.max(axis=0)
+    shifted -= np.log(np.exp(shifted).sum(axis=0))
+    return shifted
+
+
+class Categorical(NamedTuple):
+    """What a categorical policy says of one action for each row, and what its gradient needs again."""
+
+    logprobs: Array
+    entropy: Array
+    dist: Array
+    probs: Array
+    chosen: tuple[NDArray[Any], NDArray[Any]]
+
+
+def categorical(logits: Array, actions: NDArray[Any]) -> Categorical:
+    dist = log_softmax(logits)
+    probs = np.exp(dist)
+    chosen = (actions, np.arange(len(actions)))
+    return Categorical(dist[chosen], -(probs * dist).sum(axis=0), dist, probs, chosen)
+
+
+def categorical_gradient(policy: Categorical, to_logprobs: Array, to_entropy: float) -> Array:
+    """d/d logits: g (1[a] − p) for the log-probability, −g p (log p + H) for the entropy H."""
+    weights = policy.dist + policy.entropy
+    weights *= to_entropy
+    weights += to_logprobs
+    weights *= -policy.probs
+    weights[policy.chosen] += to_logprobs
+    return weights
+
+
+class PPOGradient(NamedTuple):
+    """The terms of the loss, and its derivatives; the entropy's is the same for every row."""
+
+    metrics: dict[str, Any]
+    to_logprobs: Array
+    to_values: Array
+    to_entropy: float
+
+
+def ppo_gradient(
+    logprobs: Array,
+    entropy: Array,
+    values: Array,
+    batch: Mapping[str, Array],
+    *,
+    clip_coef: float,
+    ent_coef: float,
+    vf_coef: float,
+    clip_value_loss: bool,
+    normalize_advantages: bool,
+) -> PPOGradient:
+    """`ppo_loss` of one minibatch with its diagnostics and its gradient."""
+    rows = len(logprobs)
+    advantages = normalized(batch["advantages"]) if normalize_advantages else batch["advantages"]
+    log_ratio = logprobs - batch["behavior_logprobs"]
+    moved = np.expm1(log_ratio)
+    ratio = moved + np.float32(1.0)
+    free = ratio * advantages
+    gains = np.minimum(free, ratio.clip(1.0 - clip_coef, 1.0 + clip_coef) * advantages)
+    errors, squares = value_errors(values, batch, clip_coef if clip_value_loss else None)
+    policy_loss = -gains.sum() / rows
+    value_loss = 0.5 * squares.sum() / rows
+    mean_entropy = entropy.sum() / rows
+    metrics = {
+        "loss": policy_loss + vf_coef * value_loss - ent_coef * mean_entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": mean_entropy,
+        "approx_kl": (moved - log_ratio).sum() / rows,
+        "clip_fraction": np.float32(np.count_nonzero(np.abs(moved) > clip_coef) / rows),
+    }
+    # Where the clip decides the minimum it holds the ratio, and no gradient passes.
+    to_logprobs = np.where(gains == free, free, np.float32(0.0)) * np.float32(-1.0 / rows)
+    return PPOGradient(metrics, to_logprobs, errors * np.float32(vf_coef / rows), -ent_coef / rows)
+
+
+def value_errors(values: Array, batch: Mapping[str, Array], clip_coef: float | None) -> tuple[Array, Array]:
+    """The errors whose gradient passes, and the squares that are averaged."""
+    errors = values - batch["returns"]
+    squares = errors * errors
+    if clip_coef is None:
+        return errors, squares
+    steps = values - batch["values"]
+    clipped = np.square(batch["values"] + steps.clip(-clip_coef, clip_coef) - batch["returns"])
+    passes = (squares >= clipped) | (np.abs(steps) <= clip_coef)
+    return np.where(passes, errors, np.float32(0.0)), np.maximum(squares, clipped)
+
+
+def normalized(advantages: Array) -> Array:
+    """As `ops.losses.normalize`."""
+    if advantages.min() == advantages.max():
+        return np.zeros_like(advantages)
+    rows = len(advantages)
+    centered = advantages - advantages.sum() / rows
+    deviation = np.sqrt(centered @ centered / rows)
+    centered /= deviation + np.float32(1e-8)
+    return centered

@@ -1,0 +1,66 @@
+"""Targets along an unroll, from windows of replayed rows. Arrays are `[W, B]`, time first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+Flags = NDArray[np.bool_]
+
+
+class UnrollTargets(NamedTuple):
+    """Of K actions and K + 1 states. Past a termination all is 0 and known; past a time limit nothing is known."""
+
+    values: Floats  # [K + 1, B]
+    rewards: Floats  # [K, B]
+    has_state: Flags  # [K + 1, B] the state was seen: it has a policy
+    has_value: Flags  # [K + 1, B] seen, or absorbing
+    has_reward: Flags  # [K, B]
+
+
+def same_episode(window: Mapping[str, Flags], written: Flags) -> Flags:
+    """Which rows follow the first one without an end, a restart or the edge of the buffer in between."""
+    goes_on = written.copy()
+    goes_on[1:] &= ~(window["terminated"] | window["truncated"])[:-1] & ~window["is_first"][1:] & ~window["is_last"][1:]
+    return np.logical_and.accumulate(goes_on, axis=0)
+
+
+def unroll_targets(
+    window: Mapping[str, NDArray],
+    written: Flags,
+    *,
+    unroll_steps: int,
+    n_steps: int | NDArray[np.integer],
+    gamma: float,
+) -> UnrollTargets:
+    """n-step values: z_k = Σ γ^i r_{k+i} + γ^m v(s_{k+m}), where m is n or what the episode has left.
+
+    `next_values` are of the states that really followed. A termination has nothing to bootstrap from, a time limit
+    and the edge of the buffer have. The window has K + n rows; `n_steps` may differ from column to column.
+    """
+    real = same_episode(window, written)
+    length = real.sum(0)
+    columns = np.arange(real.shape[1])
+    absorbing = window["terminated"][length - 1, columns]
+    rewards = np.where(real, window["rewards"], 0.0)
+    bootstraps = np.where(window["terminated"], 0.0, window["next_values"])
+    states = np.arange(unroll_steps + 1)[:, None]
+    stops = np.minimum(states + n_steps, length)
+    values = np.zeros((unroll_steps + 1, real.shape[1]), dtype=np.float32)
+    for i in range(int(np.max(n_steps))):
+        at = np.minimum(states + i, len(rewards) - 1)
+        values += gamma**i * np.where(states + i < stops, rewards[at, columns], 0.0)
+    has_state = states < length
+    reached = gamma ** (stops - states) * bootstraps[np.maximum(stops - 1, 0), columns]
+    values = np.where(has_state, values + reached, 0.0).astype(np.float32)
+    known = has_state | absorbing
+    return UnrollTargets(values, rewards[:unroll_steps].astype(np.float32), has_state, known, known[:-1])
+
+
+def value_prefixes(rewards: Floats, horizon: int) -> Floats:
+    """Undiscounted sums of rewards `[K, B]`, beginning anew every `horizon` steps (Ye et al., 2021)."""
+    return np.concatenate([rewards[k : k + horizon].cumsum(0) for k in range(0, len(rewards), horizon)])

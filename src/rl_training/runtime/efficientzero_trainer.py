@@ -1,0 +1,64 @@
+"""EfficientZero: MuZero's learner with value prefixes as rewards, real observations to agree with, and shorter
+bootstraps for older rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+
+from rl_training.algorithms.efficientzero import EfficientZero
+from rl_training.data.replay import Rows
+from rl_training.data.trees import Tree, to_tensors
+from rl_training.envs.types import Spaces
+from rl_training.models.efficientzero import EfficientZeroModel, EfficientZeroOptions
+from rl_training.ops.unroll import value_prefixes
+from rl_training.runtime.muzero_trainer import MuZeroLearner, MuZeroParams
+from rl_training.runtime.workflows import trainer_for
+
+
+class EfficientZeroParams(MuZeroParams):
+    reanalyse_fraction: float = Field(
+        1.0, ge=0, le=1, description="replayed rows searched again, as a share of a batch"
+    )
+    consistency_coef: float = Field(2.0, ge=0)
+    projection_size: PositiveInt = Field(128, description="of the consistency heads")
+    lstm_size: PositiveInt = Field(64, description="of the value prefix")
+    lstm_horizon: PositiveInt = Field(5, description="steps after which the value prefix begins anew")
+    correction_interval: PositiveInt = Field(10_000, description="age in steps that takes a step off a value target")
+
+
+class EfficientZeroLearner(MuZeroLearner):
+    Params = EfficientZeroParams
+    algorithm_class = EfficientZero
+    params: EfficientZeroParams
+
+    @classmethod
+    def algorithm_options(cls, params: Any) -> dict[str, Any]:
+        return super().algorithm_options(params) | {"consistency_coef": params.consistency_coef}
+
+    @classmethod
+    def build_model(cls, params: Any, spaces: Spaces) -> EfficientZeroModel:
+        names = ("lstm_size", "lstm_horizon", "projection_size")
+        options = cls.model_options(params) | {name: getattr(params, name) for name in names}
+        return EfficientZeroModel(spaces, EfficientZeroOptions(**options))
+
+    def batch(self, rows: Rows, chances: NDArray[np.float64]) -> dict[str, Tree]:
+        batch = super().batch(rows, chances)
+        (streams, places), _ = self.replay.following(rows, self.params.unroll_steps + 1)
+        rewards = batch["reward_targets"].cpu().numpy()
+        added = {
+            "next_obs": self.replay.column("obs", (streams[1:], places[1:])),
+            "reward_targets": value_prefixes(rewards, self.params.lstm_horizon),
+        }
+        return batch | to_tensors(added, self.algorithm.policy.device)
+
+    def n_steps(self, rows: Rows) -> NDArray[np.int64]:
+        """Off-policy correction: the older the data, the fewer of its rewards are trusted (Ye et al., 2021, eq. 5)."""
+        ages = self.replay.ages(rows) * self.num_envs
+        return np.maximum(self.params.n_steps - ages // self.params.correction_interval, 1)
+
+
+train_efficientzero = trainer_for(EfficientZeroLearner)

@@ -1,0 +1,120 @@
+"""GAIL: PPO on the rewards of a discriminator that tells the expert's steps from the policy's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from rl_training.algorithms.base import UpdateResult
+from rl_training.algorithms.gail import GAIL, behaviour_cloning_loss
+from rl_training.data.demonstrations import HOW_TO_RECORD, Demonstrations, load_demonstrations
+from rl_training.data.rollout import Rollout
+from rl_training.data.trees import Tree, flatten_time, tree_map
+from rl_training.envs.types import Spaces
+from rl_training.errors import ConfigError
+from rl_training.models.discriminator import Discriminator
+from rl_training.runtime.controls import Control
+from rl_training.runtime.ppo_trainer import PPOLearner, PPOParams
+from rl_training.runtime.workflows import trainer_for
+
+DISCRIMINATOR_LEARNING_RATE = Control("discriminator_learning_rate")
+DISCRIMINATOR_ENTROPY_COEF = Control("discriminator_entropy_coef")
+
+
+class GAILParams(PPOParams):
+    demonstrations: str | None = Field(None, description="a file, the name of a packaged one, or minari:DATASET")
+    imitation_reward: Literal["softplus", "logit", "logsigmoid"] = "softplus"
+    discriminator_learning_rate: PositiveFloat = 3e-4
+    discriminator_entropy_coef: float = Field(1e-3, ge=0)
+    discriminator_updates: PositiveInt = Field(4, description="discriminator steps on each rollout")
+    discriminator_batch: PositiveInt = Field(256, description="rows of the expert, and of the policy, in each")
+    spectral_norm: bool = Field(True, description="bounds the slope of the discriminator")
+    clone_updates: int = Field(0, ge=0, description="behaviour-cloning steps before the first update")
+    normalize_reward: bool = True
+
+
+class GAILLearner(PPOLearner):
+    Params: ClassVar[type[GAILParams]] = GAILParams
+    controls = (*PPOLearner.controls, DISCRIMINATOR_LEARNING_RATE, DISCRIMINATOR_ENTROPY_COEF)
+    state_scalars = ("started",)
+    params: GAILParams
+    algorithm: GAIL
+
+    def __init__(self, params: GAILParams, spaces: Spaces, **options: Any) -> None:
+        if params.demonstrations is None:
+            raise ConfigError(f"GAIL imitates an expert: set demonstrations; {HOW_TO_RECORD}")
+        super().__init__(params, spaces, **options)
+        self.started = False
+
+    @classmethod
+    def build_algorithm(cls, params: Any, spaces: Spaces) -> GAIL:
+        names = ("discriminator_learning_rate", "discriminator_entropy_coef", "imitation_reward")
+        return GAIL(
+            cls.build_policy(params, spaces),
+            Discriminator(spaces, cls.model_options(params).torso, smooth=params.spectral_norm),
+            **{name: getattr(params, name) for name in names},
+            **cls.policy_options(params),
+        )
+
+    @cached_property
+    def expert(self) -> Demonstrations:
+        """Read when training begins: evaluation and prediction need no expert."""
+        expert = load_demonstrations(str(self.params.demonstrations))
+        shapes = [tuple(leaf.shape[1:]) for leaf in (expert.actions,)]
+        if shapes != [tuple(self.spaces.action.shape or ())]:
+            raise ConfigError(f"{self.params.demonstrations}: actions have shape {shapes[0]}, not {self.spaces.action}")
+        return expert
+
+    def learn(self, rollout: Rollout, *, global_step: int) -> Iterator[UpdateResult]:
+        if not self.started:
+            yield from self.begin()
+        yield from self.discriminate(rollout)
+        yield from super().learn(rollout, global_step=global_step)
+        yield UpdateResult({"expert_nll": self.expert_nll()}, num_gradient_steps=0)
+
+    def begin(self) -> Iterator[UpdateResult]:
+        """The scale of the discriminator's inputs, and behaviour cloning as a warm start, once."""
+        self.algorithm.discriminator.observe(self.expert.obs, self.expert.actions)
+        for _ in range(self.params.clone_updates):
+            yield self.algorithm.clone_update(self.own_terms(self.expert_rows()))
+        self.started = True
+
+    def discriminate(self, rollout: Rollout) -> Iterator[UpdateResult]:
+        rows = {"obs": flatten_time(rollout.obs), "actions": self.executed(rollout).flatten(0, 1)}
+        kept = rollout.valid.flatten().nonzero()[:, 0].cpu().numpy()
+        for _ in range(self.params.discriminator_updates):
+            chosen = self.rng.generator.choice(kept, self.params.discriminator_batch)
+            policy = tree_map(lambda leaf, chosen=chosen: leaf[chosen], rows)
+            yield self.algorithm.discriminator_update(self.expert_rows(), policy)
+
+    def expert_rows(self) -> dict[str, Tree]:
+        chosen = self.rng.generator.integers(len(self.expert), size=self.params.discriminator_batch)
+        rows = {"obs": self.expert.obs, "actions": self.expert.actions}
+        return tree_map(lambda leaf: leaf[chosen].to(self.algorithm.policy.device), rows)
+
+    def executed(self, rollout: Rollout) -> Tensor:
+        """What the environments did for the sampled actions: that is what an expert's actions compare with."""
+        actions = self.algorithm.policy.env_actions(rollout.actions.cpu().numpy())
+        return torch.as_tensor(actions, device=rollout.actions.device)
+
+    def own_terms(self, rows: dict[str, Tree]) -> dict[str, Tree]:
+        """An expert's rows with actions as the policy samples them."""
+        actions = self.algorithm.policy.head.from_env(rows["actions"].cpu().numpy())
+        return rows | {"actions": torch.as_tensor(actions, device=rows["actions"].device)}
+
+    def expert_nll(self) -> Tensor:
+        """How unlikely the expert's actions are to the policy; behaviour cloning's `bc_loss` is the baseline."""
+        with torch.no_grad():
+            return behaviour_cloning_loss(self.algorithm.policy, self.own_terms(self.expert_rows()))
+
+    def rewards(self, rollout: Rollout) -> Tensor:
+        rows = self.algorithm.rewards(flatten_time(rollout.obs), self.executed(rollout).flatten(0, 1))
+        return rows.reshape(rollout.rewards.shape)
+
+
+train_gail = trainer_for(GAILLearner)

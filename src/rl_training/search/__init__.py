@@ -1,0 +1,1 @@
+"""One batched tree search, parametrised by its selection rule. The compiled parts (numba) load when a planner plans."""

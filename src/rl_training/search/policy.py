@@ -1,0 +1,166 @@
+"""The policies of planners: one search for all environments at once, and what is made of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.models.actor_critic import Acted
+from rl_training.models.muzero import MuZeroModel
+from rl_training.ops.search import softmax, visit_policy, with_root_noise
+from rl_training.search.rules import Rule, gumbel, puct
+from rl_training.search.search import Roots, Searched, search
+
+SEARCH_POLICY = "search_policy"  # the name of the policy target among a rollout's extras
+
+
+class Plan(NamedTuple):
+    """Of `B` roots: what to do, how likely that was, what the policy should learn, and what the roots are worth."""
+
+    actions: NDArray[np.int64]
+    logprobs: NDArray[np.floating]
+    policy: NDArray[np.floating]  # [B, A]
+    values: NDArray[np.float32]
+
+
+class SearchPolicy(nn.Module):
+    """Acts by planning with its model. The acting controls are its attributes, set before each rollout."""
+
+    def __init__(
+        self,
+        model: MuZeroModel,
+        *,
+        discount: float,
+        num_simulations: int,
+        temperature: float,
+        max_depth: int | None = None,
+        first_action: int = 0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.discount = discount
+        self.num_simulations = num_simulations
+        self.temperature = temperature
+        self.max_depth = max_depth
+        self.first_action = first_action
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def initial_state(self, batch: int) -> Tensor:
+        return torch.zeros(batch, 0, device=self.device)
+
+    @torch.no_grad()
+    def act(
+        self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
+    ) -> Acted:
+        plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device))
+        actions, logprobs, policy, values = (
+            torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in plan
+        )
+        return Acted(actions, logprobs.float(), state, values, {SEARCH_POLICY: policy.float()})
+
+    @torch.no_grad()
+    def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: MuZeroModel | None = None) -> Plan:
+        """Without a generator there is no noise and no chance; another model may stand in for the policy's own."""
+        model = self.model if model is None else model
+        latents, values, logits = model.initial(obs)
+        roots = Roots(latents, logits.float().cpu().numpy(), values.float().cpu().numpy())
+        roots, rule = self.prepare(roots, rng)
+        searched = search(
+            roots,
+            model.planner() or model.recurrent,
+            rule=rule,
+            num_simulations=int(self.num_simulations),
+            discount=self.discount,
+            max_depth=self.max_depth,
+        )
+        return self.decide(searched, rng)
+
+    @abstractmethod
+    def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
+        """The roots with their noise, and the rule of the search."""
+
+    @abstractmethod
+    def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan: ...
+
+    @torch.no_grad()
+    def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
+        """The network's, without a search."""
+        return self.model.initial(obs)[1]
+
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return actions + self.first_action
+
+
+class PUCTPolicy(SearchPolicy):
+    """MuZero's: Dirichlet noise at the root, actions drawn from the visits, sharpened by the temperature."""
+
+    def __init__(
+        self,
+        model: MuZeroModel,
+        *,
+        root_dirichlet_alpha: float,
+        root_exploration_fraction: float,
+        pb_c_init: float,
+        pb_c_base: float,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, **options)
+        self.root_dirichlet_alpha = root_dirichlet_alpha
+        self.root_exploration_fraction = root_exploration_fraction
+        self.rule = puct(pb_c_init=pb_c_init, pb_c_base=pb_c_base)
+
+    def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
+        if rng is None:
+            return roots, self.rule
+        count, actions = roots.logits.shape
+        noise = rng.dirichlet(np.full(actions, self.root_dirichlet_alpha), size=count)
+        prior = with_root_noise(softmax(roots.logits), noise, self.root_exploration_fraction)
+        return roots._replace(prior=prior), self.rule
+
+    def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan:
+        chances = visit_policy(searched.visits, 0.0 if rng is None else self.temperature)
+        actions = chances.argmax(-1) if rng is None else _draw(chances, rng)
+        return Plan(actions, _log_chances(chances, actions), visit_policy(searched.visits), searched.values)
+
+
+class GumbelPolicy(SearchPolicy):
+    """Gumbel MuZero's. The temperature scales the Gumbel noise: at 0 the root's choice is deterministic."""
+
+    def __init__(
+        self, model: MuZeroModel, *, max_considered_actions: int, c_visit: float, c_scale: float, **options: Any
+    ) -> None:
+        super().__init__(model, **options)
+        self.rule = gumbel(c_visit=c_visit, c_scale=c_scale, max_considered=max_considered_actions)
+
+    def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
+        if rng is None:
+            return roots, self.rule
+        return roots._replace(gumbel=self.temperature * rng.gumbel(size=roots.logits.shape)), self.rule
+
+    def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan:
+        assert searched.improved_logits is not None
+        policy = softmax(searched.improved_logits)
+        return Plan(searched.actions, _log_chances(policy, searched.actions), policy, searched.values)
+
+
+def _numpy_generator(generator: torch.Generator | None, device: torch.device) -> np.random.Generator:
+    """torch has no Dirichlet that draws from a generator; NumPy does, seeded by the one that a checkpoint keeps."""
+    return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator, device=device)))
+
+
+def _draw(chances: NDArray[np.floating], rng: np.random.Generator) -> NDArray[np.int64]:
+    bounds = chances.cumsum(-1)
+    return (rng.random((len(bounds), 1)) * bounds[:, -1:] >= bounds).sum(-1)
+
+
+def _log_chances(chances: NDArray[np.floating], actions: NDArray[np.int64]) -> NDArray[np.floating]:
+    return np.log(np.maximum(chances[np.arange(len(actions)), actions], 1e-30))

@@ -1,0 +1,35 @@
+"""How a search chooses actions: the two families of rules and their constants, as compiled code reads them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PUCT, GUMBEL = 0, 1
+FIRST_PLAY_MEAN, FIRST_PLAY_WORST = 0, 1
+
+
+class Rule(NamedTuple):
+    """`kind` decides which of the constants matter. Make one with `puct` or `gumbel`."""
+
+    kind: int
+    pb_c_init: float = 1.25
+    pb_c_base: float = 19652.0
+    first_play: int = FIRST_PLAY_MEAN
+    c_visit: float = 50.0
+    c_scale: float = 0.1
+    max_considered: int = 16
+
+
+def puct(*, pb_c_init: float = 1.25, pb_c_base: float = 19652.0, first_play: str = "mean") -> Rule:
+    """MuZero's rule. An unvisited action counts for the `mean` of what is known of its node, or as the `worst`.
+
+    The mean (Ye et al., 2021) explores by the prior when there are few simulations; the paper's own pseudocode takes
+    the worst, which goes on with the first action that looks good.
+    """
+    kinds = {"mean": FIRST_PLAY_MEAN, "worst": FIRST_PLAY_WORST}
+    return Rule(PUCT, pb_c_init=pb_c_init, pb_c_base=pb_c_base, first_play=kinds[first_play])
+
+
+def gumbel(*, c_visit: float = 50.0, c_scale: float = 0.1, max_considered: int = 16) -> Rule:
+    """Gumbel MuZero's: sequential halving over the Gumbel-top-m at the root, the improved policy below it."""
+    return Rule(GUMBEL, c_visit=c_visit, c_scale=c_scale, max_considered=max_considered)

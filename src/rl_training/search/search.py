@@ -1,0 +1,92 @@
+"""`search`: plans from many roots at once, with any model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.models.muzero import RecurrentWeights
+from rl_training.ops.search import softmax
+from rl_training.search.rules import GUMBEL, Rule
+
+# (latents, actions) → latents, rewards, values, policy logits, for one row of each root. What a model needs to carry
+# besides its latent (a recurrent state, the value prefix so far) goes into the latent.
+Recurrent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+
+
+class Roots(NamedTuple):
+    """Where searches begin. `prior` defaults to softmax(logits); a noisy one is mixed by the caller."""
+
+    latents: Tensor  # [B, …]
+    logits: NDArray[np.float32]  # [B, A], −∞ for actions that are not legal
+    values: NDArray[np.float32]  # [B]
+    prior: NDArray[np.floating] | None = None
+    gumbel: NDArray[np.floating] | None = None
+
+
+class Searched(NamedTuple):
+    visits: NDArray[np.int32]  # [B, A]
+    q: NDArray[np.float32]  # [B, A], 0 where an action was not visited
+    values: NDArray[np.float32]  # [B], mean of all that was backed up to the root
+    actions: NDArray[np.int64]  # [B], the search's own choice: most visited, or the best of Gumbel's finalists
+    improved_logits: NDArray[np.float32] | None  # [B, A], logits + σ(completed q); None unless Gumbel's rule
+
+
+def search(
+    roots: Roots,
+    model: Recurrent | RecurrentWeights,
+    *,
+    rule: Rule,
+    num_simulations: int,
+    discount: float,
+    max_depth: int | None = None,
+) -> Searched:
+    """`model` is called once a simulation for all roots; given weights, all of it runs in compiled code."""
+    from rl_training.search import mlp
+    from rl_training.search import tree as kernels
+
+    plain = softmax(roots.logits)
+    prior = plain if roots.prior is None else roots.prior
+    with np.errstate(divide="ignore"):
+        logits = np.log(plain)
+    tree = kernels.new_tree(
+        prior=prior,
+        logits=logits,
+        values=roots.values,
+        gumbel=roots.gumbel,
+        rule=rule,
+        num_simulations=num_simulations,
+        max_depth=min(max_depth or num_simulations, num_simulations),
+    )
+    if isinstance(model, RecurrentWeights):
+        latents = np.empty((len(prior), num_simulations + 1, roots.latents.shape[1]), dtype=np.float32)
+        latents[:, 0] = roots.latents.numpy()
+        mlp.run_simulations(tree, latents, model, rule, float(discount))
+    else:
+        _run_simulations(kernels, tree, roots.latents, model, rule, num_simulations, float(discount))
+    visits, actions, improved = tree.visits[:, 0], tree.visits[:, 0].argmax(-1), None
+    if rule.kind == GUMBEL:
+        improved = np.empty_like(tree.gumbel)
+        kernels.gumbel_decisions(tree, rule, actions, improved)
+    return Searched(visits, tree.q[:, 0], tree.value[:, 0], actions, improved)
+
+
+def _run_simulations(
+    kernels: Any, tree: Any, root_latents: Tensor, model: Recurrent, rule: Rule, num_simulations: int, discount: float
+) -> None:
+    rows = torch.arange(len(root_latents), device=root_latents.device)
+    latents = root_latents.new_empty(num_simulations + 1, *root_latents.shape)
+    latents[0] = root_latents
+    parents, actions = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    for simulation in range(num_simulations):
+        kernels.select_all(tree, simulation, rule, parents, actions)
+        at, chosen = (torch.from_numpy(index).to(rows.device) for index in (parents, actions))
+        following, *evaluated = model(latents[at, rows], chosen)
+        latents[simulation + 1] = following
+        rewards, values, logits = (answer.float().cpu().numpy() for answer in evaluated)
+        kernels.back_up_all(tree, simulation, rewards, values, logits, discount)

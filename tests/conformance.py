@@ -1,0 +1,175 @@
+"""What holds for every algorithm, as functions: the conformance suite and the per-algorithm files call them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_training.experiment.checkpointing import load_checkpoint
+from rl_training.experiment.config import TrainConfig, make_config, merge
+from rl_training.experiment.manager import train_run
+from rl_training.experiment.presets import list_presets, load_preset
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.session import Session
+
+ROOT = Path(__file__).parent.parent
+
+# The planners' replay wraps within the test, and its last state is searched again.
+SMALL_PLANNER: dict[str, Any] = {
+    "num_simulations": 4,
+    "rollout_steps": 8,
+    "batch_size": 16,
+    "learning_starts": 64,
+    "replay_capacity": 200,
+    "replay_ratio": 0.25,
+    "reanalyse_fraction": 0.25,
+    "latent_size": 16,
+    "hidden_size": 16,
+    "hidden_sizes": [16],
+}
+
+# What makes an algorithm's preset small enough for a test of seconds.
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"num_envs": 2, "algo_kwargs": {"rollout_steps": 32, "update_epochs": 2, "num_minibatches": 2}},
+    "a2c": {"num_envs": 2, "algo_kwargs": {"rollout_steps": 16}},
+    "trpo": {"num_envs": 2, "algo_kwargs": {"rollout_steps": 32, "critic_updates": 2}},
+    "recurrent_ppo": {"num_envs": 2, "algo_kwargs": {"rollout_steps": 32, "update_epochs": 2, "num_minibatches": 2}},
+    "gail": {
+        "num_envs": 2,
+        "algo_kwargs": {
+            "rollout_steps": 32,
+            "update_epochs": 2,
+            "num_minibatches": 2,
+            "discriminator_updates": 2,
+            "discriminator_batch": 32,
+        },
+    },
+    "impala": {"num_envs": 4, "algo_kwargs": {"rollout_steps": 16, "num_minibatches": 2}},
+    "appo": {
+        "num_envs": 4,
+        "algo_kwargs": {"rollout_steps": 16, "num_minibatches": 2, "update_epochs": 2, "target_update_interval": 3},
+    },
+    # Three rollouts to a phase, four to a checkpoint: a run is resumed in the middle of a phase.
+    "ppg": {
+        "num_envs": 2,
+        "algo_kwargs": {
+            "rollout_steps": 16,
+            "update_epochs": 2,
+            "num_minibatches": 2,
+            "policy_phases": 3,
+            "aux_epochs": 2,
+            "aux_minibatches": 2,
+        },
+    },
+    "dreamer": {
+        "num_envs": 2,
+        "algo_kwargs": {
+            "rollout_steps": 16,
+            "batch_size": 4,
+            "sequence_length": 8,
+            "replay_ratio": 1,
+            "learning_starts": 64,
+            "replay_capacity": 400,
+            "horizon": 5,
+        },
+    },
+    "muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
+    "gumbel_muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
+    "efficientzero": {"num_envs": 2, "algo_kwargs": {**SMALL_PLANNER, "lstm_size": 8, "projection_size": 16}},
+}
+
+
+def preset_of(algo: str) -> str:
+    """The algorithm's CartPole preset."""
+    return next(name for name in list_presets() if name.startswith(f"{algo}/cartpole"))
+
+
+def small_config(
+    algo: str, output_dir: Path, *, algo_kwargs: dict[str, Any] | None = None, **changes: Any
+) -> TrainConfig:
+    """A few hundred steps of the algorithm's preset."""
+    preset = load_preset(preset_of(algo))
+    # A schedule of the preset would be a second spelling beside the test's own.
+    preset["algo_kwargs"] = {
+        k: v for k, v in preset.get("algo_kwargs", {}).items() if not k.endswith(("_schedule", "_warmup_steps"))
+    }
+    base = {"output_dir": str(output_dir), "total_timesteps": 256, "eval_episodes": 2, "log_interval": 1}
+    return make_config(merge(preset, base, SMALL[algo], changes, {"algo_kwargs": algo_kwargs or {}}))
+
+
+class StopAtCheckpoint(Callback):
+    """Ends the run with its first checkpoint, as a kill right after it would."""
+
+    def on_checkpoint(self, session: Session) -> None:
+        session.request_stop("the test asked")
+
+
+def rows_of(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def training_rows(run_dir: Path) -> list[dict[str, Any]]:
+    return [row for row in rows_of(run_dir) if "gradient_steps" in row]
+
+
+def leaves(tree: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of a state tree by its path, but for wall-clock time and where the run lies."""
+    if isinstance(tree, dict):
+        parts = [leaves(value, f"{path}/{key}") for key, value in tree.items() if key not in ("seconds", "output_dir")]
+    elif isinstance(tree, list):
+        parts = [leaves(value, f"{path}/{index}") for index, value in enumerate(tree)]
+    else:
+        return {path: tree}
+    return {name: leaf for part in parts for name, leaf in part.items()}
+
+
+def differences(first: Any, second: Any) -> list[str]:
+    """The paths at which two state trees differ in any bit."""
+    a, b = leaves(first), leaves(second)
+    return [
+        name for name in a.keys() | b.keys() if name not in a or name not in b or not np.array_equal(a[name], b[name])
+    ]
+
+
+def train_state(config: TrainConfig, **options: Any) -> tuple[Path, dict[str, Any]]:
+    """(run directory, state of its latest checkpoint)."""
+    run_dir = train_run(config, **options).run_dir
+    assert run_dir is not None
+    return run_dir, load_checkpoint(run_dir)
+
+
+def run_reference_script(algo: str, tmp_path: Path, *flags: str) -> str:
+    """Runs `examples/<algo>_cartpole_reference.py` as a user would, elsewhere, with a small budget."""
+    script = ROOT / "examples" / f"{algo}_cartpole_reference.py"
+    command = [sys.executable, str(script), "--total-timesteps", "300", "--eval-episodes", "1", *flags]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def assert_schedule_is_applied_and_logged(algo: str, control: str, tmp_path: Path, *, start: float, end: float) -> None:
+    """The metric follows the schedule from its start, and every alias's spelling would have done the same."""
+    schedule = {"kind": "linear", "start": start, "end": end}
+    config = small_config(algo, tmp_path, algo_kwargs={f"{control}_schedule": schedule}, total_timesteps=512)
+    run_dir, _ = train_state(config)
+    rows = training_rows(run_dir)
+    assert rows[0][control] == pytest.approx(start)
+    used_at = [0, *(row["global_step"] for row in rows[:-1])]
+    for step, row in zip(used_at, rows, strict=True):
+        assert row[control] == pytest.approx(start + (end - start) * min(step / 512, 1.0))
+    assert len({row[control] for row in rows}) > 1

@@ -1,0 +1,81 @@
+"""A2C: the loss by hand, and one update per rollout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rl_training import A2C
+from rl_training.algorithms.a2c import a2c_loss
+from rl_training.algorithms.base import UpdateResult
+from rl_training.models.actor_critic import Evaluated
+from rl_training.ops.returns import n_step_returns
+from rl_training.runtime.session import Session
+
+LOGPROBS = torch.tensor([-0.5, -2.0])
+EVALUATED = Evaluated(LOGPROBS, entropy=torch.tensor([0.3, 0.5]), values=torch.tensor([1.0, 2.0]), dist=torch.empty(0))
+BATCH = {
+    "advantages": torch.tensor([2.0, -1.0]),
+    "values": torch.tensor([1.0, 2.0]),
+    "returns": torch.tensor([2.0, 0.0]),
+}
+
+
+def session_of(agent: A2C) -> Session:
+    return agent._session
+
+
+def test_the_loss_by_hand() -> None:
+    loss = a2c_loss(EVALUATED, BATCH, ent_coef=0.1, vf_coef=0.5)
+    assert loss.policy_loss == pytest.approx(-0.5)  # -(2 * -0.5 + -1 * -2) / 2
+    assert loss.value_loss == pytest.approx(1.25)  # half the mean of 1 and 4
+    assert loss.entropy == pytest.approx(0.4)
+    assert loss.total == pytest.approx(-0.5 + 0.5 * 1.25 - 0.1 * 0.4)
+
+
+def test_advantages_are_normalised_only_on_request() -> None:
+    # Mean 0.5, deviation 1.5: the advantages become 1 and -1.
+    loss = a2c_loss(EVALUATED, BATCH, ent_coef=0.0, vf_coef=0.0, normalize_advantages=True)
+    assert loss.policy_loss == pytest.approx(-(-0.5 + 2.0) / 2)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_step_makes_good_actions_likelier_and_bad_ones_rarer(sign: float) -> None:
+    agent = A2C("CartPole-v1", vf_coef=0.0)
+    obs, actions = torch.randn(16, 4), torch.ones(16, dtype=torch.int64)
+    before = agent.policy.evaluate_actions(obs, actions).logprobs.mean()
+    column = torch.zeros(16)
+    batch = {"obs": obs, "actions": actions, "advantages": column + sign, "returns": column, "values": column}
+    session_of(agent).learner.algorithm.update(batch)
+    moved = agent.policy.evaluate_actions(obs, actions).logprobs.mean() - before
+    assert sign * moved > 0
+
+
+def test_the_first_step_of_rmsprop_by_hand() -> None:
+    """v = 0.01 g² after one step, so a gradient far above eps moves its parameter by 10 learning rates."""
+    algorithm = session_of(A2C("CartPole-v1", learning_rate=0.001)).learner.algorithm
+    before = algorithm.optimizer.flat.detach().clone()
+    algorithm.optimizer.step(3.0 * algorithm.policy.value_head.bias.sum(), max_grad_norm=9.0)
+    moved = (algorithm.optimizer.flat.detach() - before).abs()
+    assert moved.max() == pytest.approx(0.001 * 3.0 / (0.3 + 1e-5), rel=1e-3)
+    assert (moved > 0).sum() == 1
+
+
+def test_a_rollout_is_learned_from_once_with_n_step_returns() -> None:
+    session = session_of(A2C("CartPole-v1", seed=3))
+    rollout = session.collector.collect(session.learner.rollout_steps)
+    batch = session.learner.flat_advantages(rollout)
+    expected = n_step_returns(
+        rollout.rewards, rollout.next_values, terminated=rollout.terminated, done=rollout.done, gamma=0.99, n=5
+    )
+    torch.testing.assert_close(batch["returns"], expected.reshape(-1))
+    results: list[UpdateResult] = list(session.learner.learn(rollout, global_step=0))
+    assert sum(result.num_gradient_steps for result in results) == 1
+
+
+def test_a_rollout_of_resets_alone_teaches_nothing() -> None:
+    agent = A2C("CartPole-v1", num_envs=1, rollout_steps=1, eval_episodes=0, backend="native")
+    agent.train(60)
+    progress = session_of(agent).progress
+    assert progress.episodes >= 1
+    assert progress.iterations > progress.gradient_steps == progress.global_step == 60

@@ -1,0 +1,200 @@
+"""The command line as a user and as a program meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rl_training.cli import main
+from rl_training.cli.main import VERBS
+from rl_training.experiment.checkpointing import CheckpointStore
+
+TINY = ["--total-timesteps", "256", "--num-envs", "2", "--eval-episodes", "2", "--display", "none"]
+
+
+def run_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    output = str(tmp_path_factory.mktemp("runs"))
+    assert main(["train", "--config", "ppo/cartpole", "--output-dir", output, *TINY]) == 0
+    return str(next(Path(output).glob("ppo/CartPole-v1/*")))
+
+
+def test_help_is_quick_and_does_not_import_torch() -> None:
+    call = "try: main(['--help'])\nexcept SystemExit: pass"
+    code = f"import sys; from rl_training.cli import main\n{call}\nprint('torch' in sys.modules)"
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False")
+    assert time.perf_counter() - started < 2.0  # 0.05 s alone; other tests share the machine
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_every_verb_has_help_with_examples_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "examples:" in shown
+    assert f"rl-training {verb}" in shown
+    assert "--json" in shown
+
+
+def test_train_answers_with_one_json_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run_cli(capsys, "train", "--config", "ppo/cartpole", "--output-dir", str(tmp_path), *TINY, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert {"run_dir", "global_step", "return_mean", "return_min"} <= answer.keys()
+    assert answer["global_step"] >= 256
+    assert answer["return_min"] <= answer["return_mean"]
+    assert Path(answer["run_dir"], "config.yaml").is_file()
+
+
+def test_several_seeds_answer_under_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["train", "--config", "ppo/cartpole", "--output-dir", str(tmp_path), *TINY, "--seeds", "3-4", "--json"]
+    code, out, _ = run_cli(capsys, *arguments)
+    runs = json.loads(out)["runs"]
+    assert code == 0
+    assert [Path(run["run_dir"]).name.rpartition("seed")[2] for run in runs] == ["3", "4"]
+
+
+def test_flags_win_over_the_preset_and_set_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--num-envs", "3", "--set", "gamma=0.5", "--set", "learning_rate=1e-3", "--set", "hidden_sizes=[8]")
+    code, out, _ = run_cli(capsys, "train", "--config", "ppo/cartpole", "--dry-run", "--json", *arguments)
+    config = json.loads(out)
+    assert code == 0
+    assert config["num_envs"] == 3
+    assert config["algo_kwargs"]["gamma"] == 0.5
+    assert config["algo_kwargs"]["learning_rate"] == 0.001
+    assert config["algo_kwargs"]["hidden_sizes"] == [8]
+    assert config["algo_kwargs"]["gae_lambda"] == 0.8  # the preset's
+
+
+def test_a_file_is_a_config_and_names_its_own_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "algo: ppo\nenv_id: CartPole-v1\nalgo_kwargs: {ent_coef_schedule: {kind: linear, start: 1e-2, end: 0}}\n"
+    )
+    assert run_cli(capsys, "train", "--config", str(path), "--dry-run")[0] == 0
+    path.write_text("algo: ppo\nenv_idd: x\nnum_envs: -1\nalgo_kwargs: {gama: 1, clip_coef: 0.1, clip_range: 0.2}\n")
+    code, out, err = run_cli(capsys, "train", "--config", str(path), "--dry-run")
+    assert (code, out) == (2, "")
+    for problem in ("env_idd", "did you mean 'env_id'", "num_envs", "gama", "clip_range"):
+        assert problem in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "message"),
+    [
+        (2, ("train",), "say what to train"),
+        (2, ("train", "ppoo", "--env", "CartPole-v1"), "did you mean 'ppo'"),
+        (2, ("train", "--config", "ppo/cartpol"), "did you mean 'ppo/cartpole'"),
+        (2, ("train", "ppo", "--env", "CartPole-v1", "--set", "ent_coef=-1"), "ent_coef"),
+        (2, ("train", "ppo", "--env", "CartPole-v1", "--set", "ent_coef_schedule=linnear"), "linear"),
+        (3, ("train", "ppo", "--env", "CartPoel-v1"), "CartPoel"),
+        (3, ("train", "ppo", "--env", "no.such.module:make"), "no.such.module"),
+        (4, ("evaluate", "no/such/run"), "no/such/run"),
+        (4, ("resume", "no/such/run"), "no/such/run"),
+    ],
+)
+def test_bad_input_gets_one_clear_error_and_its_exit_code(
+    code: int, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    flags = ("--output-dir", str(tmp_path)) if arguments[0] == "train" else ()
+    found, out, err = run_cli(capsys, *arguments, *flags)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_an_unknown_verb_or_flag_is_a_usage_error() -> None:
+    for arguments in (["trian"], ["train", "--no-such-flag"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+
+
+def test_evaluate_gives_the_scores(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
+    code, out, _ = run_cli(capsys, "evaluate", run_dir, "--episodes", "3", "--json")
+    scores = json.loads(out)
+    assert code == 0
+    assert scores["episodes"] == 3
+    assert scores["return_min"] <= scores["return_mean"] <= scores["return_max"]
+    assert scores["return_std"] >= 0
+
+
+def test_resume_extends_a_run_and_says_what_schedules_do(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
+    before = CheckpointStore(Path(run_dir)).steps()[-1]
+    code, out, err = run_cli(
+        capsys, "resume", run_dir, "--total-timesteps", str(before + 256), "--display", "none", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["global_step"] > before
+    assert "schedules keep their old horizon" in err
+
+
+def test_predict_answers_with_actions(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
+    code, out, _ = run_cli(capsys, "predict", run_dir, "--obs", "[[0, 0, 0.1, 0], [0, 0, -0.1, 0]]", "--json")
+    assert code == 0
+    assert all(action in (0, 1) for action in json.loads(out)["action"])
+    code, _, err = run_cli(capsys, "predict", run_dir, "--obs", "[0, 1]")
+    assert code == 2
+    assert "(4,)" in err
+
+
+def test_list_and_show(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
+    code, out, _ = run_cli(capsys, "list", "--json")
+    assert code == 0
+    assert {"name": "ppo/cartpole"} in json.loads(out)["presets"]
+    assert "CartPole-v1" in run_cli(capsys, "list", "environments")[1]
+    code, out, _ = run_cli(capsys, "show", "ppo/cartpole", "--json")
+    assert json.loads(out)["algo_kwargs"]["vf_coef"] == 0.5  # a default, written out
+    assert json.loads(run_cli(capsys, "show", run_dir, "--json")[1])["num_envs"] == 2
+
+
+def test_a_run_killed_with_minus_nine_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """The real thing: SIGKILL in the middle, `resume`, and the same weights as the run that was left alone."""
+    from conformance import differences
+    from rl_training.experiment.checkpointing import load_checkpoint
+    from rl_training.experiment.manager import resume_run
+
+    def command(name: str) -> list[str]:
+        flags = [
+            "--total-timesteps",
+            "40000",
+            "--checkpoint-interval",
+            "4000",
+            "--num-envs",
+            "8",
+            "--eval-episodes",
+            "0",
+        ]
+        where = ["--output-dir", str(tmp_path), "--run-name", name, "--display", "none"]
+        return [sys.executable, "-m", "rl_training", "train", "--config", "ppo/cartpole", *flags, *where]
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command("whole"), check=True, env=environment, capture_output=True)
+    process = subprocess.Popen(command("killed"), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed, whole = (tmp_path / "ppo" / "CartPole-v1" / name for name in ("killed", "whole"))
+    while not (killed / "checkpoints" / "latest").exists():
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    assert CheckpointStore(killed).steps()[-1] < 40_000
+    resume_run(killed)
+    first, second = load_checkpoint(whole), load_checkpoint(killed)
+    first["config"]["run_name"] = second["config"]["run_name"]
+    assert differences(first, second) == []

@@ -1,0 +1,152 @@
+"""What every algorithm of the registry must do."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rl_training
+from conformance import (
+    StopAtCheckpoint,
+    differences,
+    preset_of,
+    rows_of,
+    small_config,
+    train_state,
+    training_rows,
+)
+from rl_training import api
+from rl_training.errors import ConfigError
+from rl_training.experiment.checkpointing import load_checkpoint
+from rl_training.experiment.config import make_config
+from rl_training.experiment.manager import resume_run, run_config
+from rl_training.experiment.presets import load_preset
+from rl_training.experiment.registry import REGISTRY, algorithm
+from rl_training.runtime.controls import Control
+from rl_training.runtime.session import Session
+from rl_training.runtime.workflows import evaluate_checkpoint, load_session, predict
+
+ALGORITHMS = list(REGISTRY)
+CONTROLS = [(name, control) for name in ALGORITHMS for control in algorithm(name).learner_class().controls]
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_a_run_logs_every_control_and_the_returns_and_can_be_read_back(algo: str, tmp_path: Path) -> None:
+    config = small_config(algo, tmp_path)
+    run_dir, state = train_state(config)
+    row = training_rows(run_dir)[-1]
+    session_controls = config.parsed_params().controls.resolve(0)
+    assert session_controls.keys() <= row.keys()
+    assert row["global_step"] == state["progress"]["global_step"] >= config.total_timesteps
+    assert {"return_mean", "episode_length_mean", "gradient_steps"} <= row.keys()
+    assert rows_of(run_dir)[-1]["eval_episodes"] == 2
+    assert run_config(run_dir).resolved() == config.resolved()
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_a_stopped_and_resumed_run_equals_the_uninterrupted_one(algo: str, tmp_path: Path) -> None:
+    config = small_config(algo, tmp_path, checkpoint_interval=128)
+    _, uninterrupted = train_state(config)
+    run_dir, stopped = train_state(config, callbacks=[StopAtCheckpoint()])
+    assert stopped["progress"]["global_step"] < uninterrupted["progress"]["global_step"]
+    resume_run(run_dir)
+    assert differences(uninterrupted, load_checkpoint(run_dir)) == []
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_one_seed_is_one_run_and_another_seed_another(algo: str, tmp_path: Path) -> None:
+    (_, first), (_, again) = (train_state(small_config(algo, tmp_path, seed=1)) for _ in range(2))
+    _, other = train_state(small_config(algo, tmp_path, seed=2))
+    assert differences(first, again) == []
+    assert any("policy" in name for name in differences(first, other))
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_a_checkpoint_evaluates_and_predicts(algo: str, tmp_path: Path) -> None:
+    run_dir, _ = train_state(small_config(algo, tmp_path))
+    evaluation = evaluate_checkpoint(run_dir, episodes=3, seed=5)
+    assert evaluation == evaluate_checkpoint(run_dir, episodes=3, seed=5)
+    assert len(evaluation.returns) == 3
+    session = load_session(run_dir)
+    space = session.spaces.observation
+    batch = np.stack([space.sample() for _ in range(4)])
+    actions, state = predict(session, batch)
+    single, _ = predict(session, batch[0])
+    assert actions.shape[0] == 4
+    assert len(state) == 4
+    np.testing.assert_allclose(np.asarray(single, dtype=float), np.asarray(actions[0], dtype=float), atol=1e-5)
+    assert all(session.spaces.action.contains(action) for action in actions)
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_an_unknown_key_is_refused_with_the_nearest_name(algo: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'learning_rat'.*did you mean 'learning_rate'"):
+        small_config(algo, tmp_path, algo_kwargs={"learning_rat": 1.0})
+
+
+@pytest.mark.parametrize(("algo", "control"), CONTROLS, ids=[f"{algo}-{control.name}" for algo, control in CONTROLS])
+def test_a_control_changes_the_training_itself(algo: str, control: Control, tmp_path: Path) -> None:
+    """A control that changes the log and nothing else is a bug."""
+    base = small_config(algo, tmp_path, total_timesteps=512)
+    value = base.parsed_params().params.model_dump()[control.name]
+    _, first = train_state(base)
+    _, second = train_state(
+        small_config(algo, tmp_path, total_timesteps=512, algo_kwargs={control.name: _another(control, value)})
+    )
+    changed = [name for name in differences(first, second) if name.startswith("/learner/algorithm/")]
+    assert any("policy" in name or "model" in name for name in changed), changed
+
+
+def _another(control: Control, value: Any) -> float:
+    if value is None:
+        return 1e-7  # an optional bound, off by default: one that always binds
+    if control.integer:
+        return value + 1
+    return 0.01 * value if value else min(0.5, control.high)
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_algorithm_is_exported_everywhere(algo: str) -> None:
+    row = REGISTRY[algo]
+    managed = getattr(rl_training, row.class_name)
+    assert managed is getattr(api, row.class_name)
+    assert managed is getattr(importlib.import_module("rl_training.api.algorithms"), row.class_name)
+    assert managed.algo == algo
+    learners = importlib.import_module("rl_training.algorithms")
+    assert getattr(learners, row.learner.partition(":")[2]) is row.learner_class()
+    trainer = importlib.import_module(row.learner.partition(":")[0])
+    assert callable(getattr(trainer, f"train_{algo}"))
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_preset_states_only_what_it_changes(algo: str) -> None:
+    preset = load_preset(preset_of(algo))
+    assert preset["algo"] == algo
+    defaults = algorithm(algo).learner_class().Params()
+    repeated = [
+        key
+        for key, value in preset.get("algo_kwargs", {}).items()
+        if key in type(defaults).model_fields
+        and f"{key}_schedule" not in preset["algo_kwargs"]
+        and getattr(defaults, key) == getattr(make_config(preset).parsed_params().params, key)
+        and value is not None
+    ]
+    assert repeated == []
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_managed_agent_saves_loads_and_trains_on(algo: str, tmp_path: Path) -> None:
+    config = small_config(algo, tmp_path).model_dump()
+    config.pop("algo")
+    managed = getattr(rl_training, REGISTRY[algo].class_name)
+    agent = managed(config.pop("env_id"), **{**config, "eval_episodes": 0})
+    agent.train(128)
+    path = agent.save(tmp_path / "model")
+    twin = managed.load(path)
+    agent.train(128)
+    twin.train(128)
+    assert differences(Session.state_dict(agent._session), Session.state_dict(twin._session)) == []

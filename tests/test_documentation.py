@@ -1,0 +1,39 @@
+"""What the documentation derives is up to date, and every algorithm has its page."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from rl_training.experiment.registry import REGISTRY
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def build() -> dict:
+    return runpy.run_path(str(ROOT / "docs" / "build.py"), run_name="build")
+
+
+def test_the_sourcebook_is_what_the_registry_says(build: dict) -> None:
+    assert (ROOT / "docs" / "sourcebook.md").read_text() == build["sourcebook"](), "run: python docs/build.py"
+
+
+def test_the_readme_lists_every_algorithm(build: dict) -> None:
+    assert build["readme_table"]() in (ROOT / "README.md").read_text(), "run: python docs/build.py"
+
+
+@pytest.mark.parametrize("algo", list(REGISTRY))
+def test_every_algorithm_has_a_page_and_a_reference_script(algo: str) -> None:
+    assert REGISTRY[algo].paper.removeprefix("arXiv:") in (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text()
+    assert (ROOT / "examples" / f"{algo}_cartpole_reference.py").is_file()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    import re
+
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

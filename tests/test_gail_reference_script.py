@@ -1,0 +1,9 @@
+"""The reference script of GAIL runs as a user would run it."""
+
+from pathlib import Path
+
+from conformance import run_reference_script
+
+
+def test_the_script_trains_and_reports(tmp_path: Path) -> None:
+    assert "steps: return" in run_reference_script("gail", tmp_path)

@@ -1,0 +1,200 @@
+"""IMPALA's update on rollouts written by hand: V-trace in the loss, old data, rows that never happened."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rl_training.algorithms.a2c import A2C
+from rl_training.algorithms.impala import IMPALA
+from rl_training.data.rollout import Rollout
+from rl_training.envs.factory import EnvSpec, make_envs
+from rl_training.envs.types import Spaces
+from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.torsos import TorsoOptions
+from rl_training.ops.returns import gae, n_step_returns
+from rl_training.runtime.collector import LocalCollector
+from rl_training.runtime.impala_trainer import IMPALALearner, IMPALAParams
+
+
+def linear_impala(**options: Any) -> IMPALA:
+    """Both heads linear in one number and zero: both actions alike, all values 0."""
+    space = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
+    policy = ActorCritic(space, PolicyOptions(torso=TorsoOptions(hidden_sizes=())))
+    for parameter in policy.parameters():
+        parameter.data.zero_()
+    return IMPALA(policy, **{"learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0, **options})
+
+
+def column(*numbers: float) -> Tensor:
+    return torch.tensor(numbers)[:, None]
+
+
+def hand_batch(ratios: list[float], rewards: list[float], **changes: Any) -> dict[str, Any]:
+    """One environment, observation 1 and action 0, whose probability is 1/2 now and was 1/2 / ratio."""
+    steps = len(ratios)
+    return {
+        "obs": torch.ones(steps, 1, 1),
+        "actions": torch.zeros(steps, 1, dtype=torch.int64),
+        "behavior_logprobs": column(*(math.log(0.5 / ratio) for ratio in ratios)),
+        "rewards": column(*rewards),
+        "terminated": torch.zeros(steps, 1, dtype=torch.bool),
+        "bootstrap_value": torch.zeros(1),
+        **changes,
+    }
+
+
+def cartpole(num_envs: int = 4, backend: Any = "auto", **params: Any) -> tuple[IMPALALearner, LocalCollector]:
+    envs = make_envs(EnvSpec("CartPole-v1", backend=backend), num_envs)
+    learner = IMPALALearner(IMPALAParams(**params), envs.spaces, num_envs=num_envs, seed=0, device=torch.device("cpu"))
+    return learner, LocalCollector(envs, learner.algorithm.policy, seed=0)
+
+
+def test_loss_terms_by_hand() -> None:
+    # Values 0, gamma 1/2, ratios 2 and 1/2 (rho_bar = c_bar = pg_rho_bar = 1): rho = c = 1, 1/2.
+    # delta = 1 * 4, 1/2 * 2 = 4, 1;  v_1 = 1, v_0 = 4 + 1/2 * 1 * 1 = 4.5
+    # advantages: 1 * (4 + 1/2 * v_1) = 4.5, 1/2 * (2 + 0) = 1;  all log-probs are log 1/2
+    impala = linear_impala(ent_coef=0.1, vf_coef=0.5)
+    metrics = impala.update(hand_batch([2.0, 0.5], [4.0, 2.0])).metrics
+    policy_loss, value_loss = math.log(2) * (4.5 + 1) / 2, 0.5 * (4.5**2 + 1) / 2
+    assert metrics["policy_loss"].item() == pytest.approx(policy_loss)
+    assert metrics["value_loss"].item() == pytest.approx(value_loss)
+    assert metrics["loss"].item() == pytest.approx(policy_loss + 0.5 * value_loss - 0.1 * math.log(2))
+    assert metrics["rho_mean"].item() == pytest.approx(1.25)
+    assert metrics["rho_clipped"].item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("bar", "expected"),
+    [
+        # ratio 2 everywhere, rewards 1, 1: deltas min(2, rho_bar); v_0 = delta (1 + 1/2 min(2, c_bar)), v_1 = delta
+        ({"rho_bar": 2.0}, (3.0, 2.0)),
+        ({"c_bar": 2.0}, (2.0, 1.0)),
+        ({"rho_bar": 2.0, "c_bar": 2.0}, (4.0, 2.0)),
+        ({"pg_rho_bar": 2.0}, (1.5, 1.0)),
+        ({"rho_bar": 2.0, "gae_lambda": 0.5}, (2.5, 2.0)),
+    ],
+)
+def test_the_bars_bound_the_ratios(bar: dict[str, float], expected: tuple[float, float]) -> None:
+    impala = linear_impala(**bar)
+    batch = hand_batch([2.0, 2.0], [1.0, 1.0])
+    traces = impala.traces(batch, torch.zeros(2), torch.full((2,), math.log(0.5)))
+    torch.testing.assert_close(traces.targets, column(*expected))
+    pg_ratio = bar.get("pg_rho_bar", 1.0)
+    torch.testing.assert_close(traces.advantages, pg_ratio * column(1 + 0.5 * expected[1], 1.0))
+
+
+def test_the_mean_is_taken_and_not_the_sum() -> None:
+    """Twice the same environment is the same gradient."""
+    once = hand_batch([2.0, 0.5], [4.0, 2.0])
+    twice = {name: torch.cat([leaf, leaf], dim=min(leaf.dim() - 1, 1)) for name, leaf in once.items()}
+    first, second = linear_impala(), linear_impala()
+    one, two = first.update(once).metrics, second.update(twice).metrics
+    assert one["grad_norm"].item() == pytest.approx(two["grad_norm"].item())
+
+
+def test_on_policy_targets_are_n_step_returns() -> None:
+    learner, collector = cartpole()
+    rollout = collector.collect(32)
+    assert rollout.done.any()
+    batch = learner.batch(rollout)
+    traces = learner.algorithm.traces(batch, rollout.values, rollout.behavior_logprobs)
+    ends = {"terminated": rollout.terminated, "done": rollout.done, "gamma": 0.99}
+    expected = n_step_returns(rollout.rewards, rollout.next_values, n=32, **ends)
+    torch.testing.assert_close(traces.targets[rollout.valid], expected[rollout.valid], rtol=1e-5, atol=1e-4)
+
+
+def gradients(rollout: Rollout, learner: IMPALALearner) -> tuple[Tensor, Tensor]:
+    """(IMPALA's, A2C's) of the same rollout and weights."""
+    impala = learner.algorithm
+    options = {"learning_rate": 1e-3, "vf_coef": 0.5, "ent_coef": 0.01, "max_grad_norm": 1e9}
+    a2c = A2C(copy.deepcopy(impala.policy), **options)
+    advantages = gae(
+        rollout.rewards,
+        rollout.values,
+        rollout.next_values,
+        terminated=rollout.terminated,
+        done=rollout.done,
+        gamma=0.99,
+        gae_lambda=1.0,
+    )
+    a2c.update(rollout.flat(advantages=advantages, returns=advantages + rollout.values))
+    impala.apply_controls({"ent_coef": 0.01, "max_grad_norm": 1e9})
+    impala.update(learner.batch(rollout))
+    return impala.optimizer.grad, a2c.optimizer.grad
+
+
+@pytest.mark.parametrize("backend", ["native", "sync"])
+def test_without_lag_the_gradient_is_that_of_a2c(backend: Any) -> None:
+    learner, collector = cartpole(backend=backend)
+    rollout = collector.collect(64)
+    assert rollout.done.any()
+    impala, a2c = gradients(rollout, learner)
+    torch.testing.assert_close(impala / a2c.norm(), a2c / a2c.norm(), rtol=0, atol=1e-6)
+
+
+def test_with_lag_it_is_not_and_the_ratios_are_not_ones() -> None:
+    """The negative control of the test above: the policy has moved since it acted."""
+    learner, collector = cartpole(learning_rate=1e-2)
+    rollout = collector.collect(64)
+    for _ in range(5):
+        metrics = learner.algorithm.update(learner.batch(rollout)).metrics
+    assert metrics["approx_kl"] > 1e-4
+    assert metrics["rho_clipped"] > 0.1
+    impala, a2c = gradients(rollout, learner)
+    assert (impala / a2c.norm() - a2c / a2c.norm()).norm() > 1e-2
+
+
+def test_rows_that_never_happened_change_nothing() -> None:
+    """Row 1 only reset the environment: its reward, ratio and observation may be anything."""
+    ends = {"terminated": torch.tensor([[True], [False], [False]]), "valid": torch.tensor([[True], [False], [True]])}
+    results = []
+    for ratio, reward, seen in ((1.0, 0.0, 1.0), (1e30, 7.0, -5.0)):
+        impala = linear_impala(ent_coef=0.1)
+        batch = hand_batch([2.0, ratio, 0.5], [4.0, reward, 2.0], **ends)
+        batch["obs"][1] = seen
+        metrics = impala.update(batch).metrics
+        results.append([impala.optimizer.grad.clone(), *metrics.values()])
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second)
+    # Two rows are left; both are ends of what is known: v_0 = 4, v_2 = 1/2 * 2, advantages 4 and 1.
+    assert metrics["policy_loss"].item() == pytest.approx(math.log(2) * (4 + 1) / 2)
+
+
+def test_a_time_limit_bootstraps_from_the_final_observation() -> None:
+    # Row 0 is truncated and its final observation is worth 6, whatever the next row is worth: v_0 = 1 + 1/2 * 6
+    done = torch.tensor([[True], [False]])
+    final = {"final_rows": torch.tensor([[0, 0]]), "final_values": torch.tensor([6.0])}
+    batch = hand_batch([1.0, 1.0], [1.0, 1.0], done=done, bootstrap_value=torch.tensor([8.0]), **final)
+    traces = linear_impala().traces(batch, torch.zeros(2), torch.full((2,), math.log(0.5)))
+    torch.testing.assert_close(traces.targets, column(4.0, 5.0))
+    given = {**batch, "next_values": column(6.0, 8.0)}
+    torch.testing.assert_close(linear_impala().traces(given, torch.zeros(2), torch.full((2,), math.log(0.5))), traces)
+
+
+def test_minibatches_are_whole_environments() -> None:
+    learner, collector = cartpole(num_envs=5, backend="sync", num_minibatches=2)
+    rollout = collector.collect(64)
+    marks = torch.arange(5).expand(64, 5)
+    rollout = replace(rollout, extras={"env": marks})
+    parts = list(learner.parts(rollout))
+    assert sorted(part.rewards.shape[1] for part in parts) == [2, 3]
+    assert sorted(torch.cat([part.extras["env"][0] for part in parts]).tolist()) == [0, 1, 2, 3, 4]
+    assert len(rollout.final_rows) == sum(len(part.final_rows) for part in parts) > 0
+    for part in parts:
+        chosen = part.extras["env"][0]
+        assert torch.equal(part.obs, rollout.obs[:, chosen])
+        assert part.done[part.final_rows[:, 0], part.final_rows[:, 1]].all()
+        # Values of what followed, recomputed, are those that the collector computed.
+        batch = learner.batch(part)
+        traces = learner.algorithm.traces(batch, part.values, part.behavior_logprobs)
+        whole = learner.algorithm.traces(learner.batch(rollout), rollout.values, rollout.behavior_logprobs)
+        torch.testing.assert_close(traces.targets, whole.targets[:, chosen])

@@ -1,0 +1,398 @@
+"""The search: its arithmetic by hand, known bandits and chains, and the compiled trees against a literal search."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rl_training.envs.types import Spaces
+from rl_training.models.muzero import MuZeroModel, MuZeroOptions
+from rl_training.ops import search as ops
+from rl_training.search import mlp
+from rl_training.search.rules import PUCT, Rule, gumbel, puct
+from rl_training.search.search import Roots, Searched, search
+
+# ---- the arithmetic
+
+
+def test_puct_score_by_hand() -> None:
+    # N = 1 + 3 = 4: sqrt 2, weight 1.25 + ln(19657 / 19652); Q + P * 2 / (1 + n) * weight
+    weight = 1.25 + math.log(19657 / 19652)
+    scores = ops.puct_scores(np.array([0.5, 0.0]), np.array([0.8, 0.2]), np.array([3, 0]))
+    np.testing.assert_allclose(scores, [0.5 + 0.8 * 2 / 4 * weight, 0.2 * 2 * weight])
+
+
+def test_min_max_does_not_stretch_noise() -> None:
+    np.testing.assert_allclose(ops.min_max(np.array([1.0, 3.0, 2.0]), 1.0, 3.0), [0.0, 1.0, 0.5])
+    np.testing.assert_allclose(ops.min_max(np.array([1.0, 1.001]), 1.0, 1.001), [0.0, 0.1])
+    np.testing.assert_array_equal(ops.min_max(np.array([7.0]), np.inf, -np.inf), [0.0])
+
+
+@pytest.mark.parametrize(
+    ("considered", "simulations", "table"),
+    [
+        (1, 4, [0, 1, 2, 3]),
+        (2, 4, [0, 0, 1, 1]),
+        # two phases of 4: all four once, then two of them twice
+        (4, 8, [0, 0, 0, 0, 1, 1, 2, 2]),
+        # 16 / (2 * 4) = 2 rounds of four, then 16 / (2 * 2) = 4 rounds of two
+        (4, 16, [0] * 4 + [1] * 4 + [2, 2, 3, 3, 4, 4, 5, 5]),
+        # ceil(log2 5) = 3 phases: a round of 5, of 2 (16 // 6 = 2 rounds of two), and so on
+        (5, 16, [0] * 5 + [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]),
+        # 50 / (4 * 16) < 1: one round of sixteen, one of eight, three of four, six of two and what is left
+        (16, 50, [0] * 16 + [1] * 8 + [2] * 4 + [3] * 4 + [4] * 4 + [v for v in range(5, 12) for _ in range(2)]),
+    ],
+)
+def test_sequential_halving_table(considered: int, simulations: int, table: list[int]) -> None:
+    assert ops.considered_visits(considered, simulations).tolist() == table
+
+
+def test_completed_q_by_hand() -> None:
+    # visited: q = 1 at prior .5 (2 visits), q = 4 at prior .25 (1 visit); raw value 0
+    # weighted = (.5 * 1 + .25 * 4) / .75 = 2;  mixed = (0 + 3 * 2) / (1 + 3) = 1.5; then [1, 4, 1.5] to [0, 1]
+    prior, q, visits = np.array([0.5, 0.25, 0.25]), np.array([1.0, 4.0, 9.0]), np.array([2, 1, 0])
+    assert ops.mixed_value(0.0, prior, q, visits) == pytest.approx(1.5)
+    completed = ops.completed_q(0.0, prior, q, visits)
+    np.testing.assert_allclose(completed, [0.0, 1.0, 0.5 / 3])
+    np.testing.assert_allclose(ops.sigma(completed, visits), 5.2 * completed)
+    assert ops.mixed_value(0.7, prior, q, np.zeros(3, dtype=int)) == 0.7
+
+
+def test_temperature_zero_is_argmax_and_one_is_the_share_of_visits() -> None:
+    visits = np.array([[1, 5, 4], [3, 0, 3]])
+    np.testing.assert_array_equal(ops.visit_policy(visits, 0.0), [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_allclose(ops.visit_policy(visits, 1.0), [[0.1, 0.5, 0.4], [0.5, 0.0, 0.5]])
+    np.testing.assert_allclose(ops.visit_policy(visits, 0.5)[0], np.array([1, 25, 16]) / 42)
+    np.testing.assert_allclose(ops.visit_policy(visits, 0.01)[0], [0, 1, 0], atol=1e-6)
+
+
+def test_a_noise_fraction_of_zero_leaves_the_prior_as_it_is() -> None:
+    prior, noise = np.array([0.1, 0.9]), np.array([0.5, 0.5])
+    assert ops.with_root_noise(prior, noise, 0.0) is prior
+    np.testing.assert_allclose(ops.with_root_noise(prior, noise, 0.25), [0.2, 0.8])
+
+
+# ---- models with known answers
+
+
+@dataclass
+class Table:
+    """A tabular model: latents are state numbers."""
+
+    following: np.ndarray  # [S, A]
+    rewards: np.ndarray
+    values: np.ndarray  # [S]
+    logits: np.ndarray  # [S, A]
+
+    def roots(self, *states: int, **options: Any) -> Roots:
+        index = list(states)
+        logits, values = self.logits[index].astype(np.float32), self.values[index].astype(np.float32)
+        return Roots(torch.tensor(index, dtype=torch.float32)[:, None], logits, values, **options)
+
+    def __call__(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        at = (latents[:, 0].long().numpy(), actions.numpy())
+        after = self.following[at]
+        answers = (after[:, None], self.rewards[at], self.values[after], self.logits[after])
+        latents, *rest = (torch.from_numpy(np.asarray(answer, dtype=np.float32)) for answer in answers)
+        return latents, *rest
+
+
+def bandit(rewards: list[float], logits: list[float] | None = None) -> Table:
+    """State 0 is the root, state 1 the end, which pays nothing for ever."""
+    arms = len(rewards)
+    chances = np.array([logits or [0.0] * arms, [0.0] * arms])
+    return Table(np.ones((2, arms), dtype=int), np.array([rewards, [0.0] * arms]), np.zeros(2), chances)
+
+
+# Only action 0 twice pays: 0 → 1 → end (2) with 1; all else ends with 0. The prior likes action 1, then action 0.
+CHAIN = Table(
+    np.array([[1, 2], [2, 2], [2, 2]]),
+    np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]),
+    np.zeros(3),
+    np.array([[0.0, 0.5], [4.0, 0.0], [0.0, 0.0]]),
+)
+
+
+def random_table(seed: int, states: int = 12, actions: int = 3) -> Table:
+    rng = np.random.default_rng(seed)
+    return Table(
+        rng.integers(states, size=(states, actions)),
+        rng.normal(size=(states, actions)),
+        rng.normal(size=states),
+        rng.normal(size=(states, actions)),
+    )
+
+
+# ---- the literal search
+
+
+@dataclass
+class Node:
+    state: int
+    raw_value: float
+    prior: np.ndarray
+    log_prior: np.ndarray
+    reward: float = 0.0
+    returns: list[float] = field(default_factory=list)
+    children: dict[int, Node] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        return float(np.mean([self.raw_value, *self.returns]))
+
+    def visits(self) -> np.ndarray:
+        return np.array(
+            [1 + len(self.children[a].returns) if a in self.children else 0 for a in range(len(self.prior))]
+        )
+
+    def q(self, discount: float) -> np.ndarray:
+        found = [
+            (c.reward + discount * c.value) if (c := self.children.get(a)) else 0.0 for a in range(len(self.prior))
+        ]
+        return np.array(found)
+
+
+class LiteralSearch:
+    """As the papers say it, one simulation after the other, with nothing cached."""
+
+    def __init__(self, table: Table, rule: Rule, discount: float, max_depth: int, gumbel_noise: np.ndarray) -> None:
+        self.table, self.rule, self.discount, self.max_depth, self.gumbel = (
+            table,
+            rule,
+            discount,
+            max_depth,
+            gumbel_noise,
+        )
+        self.backed_up: list[float] = []
+
+    def node(self, state: int, reward: float = 0.0) -> Node:
+        prior = ops.softmax(self.table.logits[state])
+        return Node(state, float(self.table.values[state]), prior, np.log(prior), reward)
+
+    def run(self, state: int, simulations: int) -> Node:
+        root = self.node(state)
+        table = ops.considered_visits(min(len(root.prior), self.rule.max_considered, simulations), simulations)
+        for simulation in range(simulations):
+            self.simulate(root, int(table[simulation]))
+        return root
+
+    def simulate(self, root: Node, considered: int) -> None:
+        path, actions, node = [root], [], root
+        while True:
+            action = self.choose(node, considered if node is root else None)
+            actions.append(action)
+            if action not in node.children or len(actions) == self.max_depth:
+                break
+            node = node.children[action]
+            path.append(node)
+        if action in node.children:  # at the greatest depth
+            leaf = node.children[action]
+            leaf.returns.append(leaf.raw_value)
+        else:
+            state, reward = self.table.following[node.state, action], self.table.rewards[node.state, action]
+            leaf = node.children[action] = self.node(int(state), float(reward))
+        total, child = leaf.raw_value, leaf
+        for parent in reversed(path):
+            total = child.reward + self.discount * total
+            self.backed_up.append(child.reward + self.discount * child.value)
+            parent.returns.append(total)
+            child = parent
+
+    def choose(self, node: Node, considered: int | None) -> int:
+        visits, q = node.visits(), node.q(self.discount)
+        if self.rule.kind == PUCT:
+            low, high = min(self.backed_up, default=np.inf), max(self.backed_up, default=-np.inf)
+            unvisited = ops.first_play_value(node.value, q, visits)
+            q = ops.min_max(np.where(visits > 0, q, unvisited), low, high)
+            return int(ops.puct_scores(q, node.prior, visits).argmax())
+        improved = self.improved(node)
+        if considered is None:
+            return int(ops.interior_scores(ops.softmax(improved), visits).argmax())
+        return int(np.where(visits == considered, self.gumbel + improved, -np.inf).argmax())
+
+    def improved(self, node: Node) -> np.ndarray:
+        visits = node.visits()
+        completed = ops.completed_q(node.raw_value, node.prior, node.q(self.discount), visits)
+        return node.log_prior + ops.sigma(completed, visits)
+
+
+@pytest.mark.parametrize("rule", [puct(), gumbel(), gumbel(max_considered=2)], ids=["puct", "gumbel", "gumbel-2"])
+@pytest.mark.parametrize(
+    ("simulations", "discount", "max_depth"), [(1, 0.9, 1), (16, 1.0, 16), (40, 0.9, 40), (30, 0.97, 3)]
+)
+def test_the_compiled_trees_do_what_the_literal_search_does(
+    rule: Rule, simulations: int, discount: float, max_depth: int
+) -> None:
+    for seed in range(5):
+        table = random_table(seed)
+        noise = np.random.default_rng(seed).gumbel(size=(1, 3))
+        found = search(
+            table.roots(0, gumbel=noise),
+            table,
+            rule=rule,
+            num_simulations=simulations,
+            discount=discount,
+            max_depth=max_depth,
+        )
+        literal = LiteralSearch(table, rule, discount, max_depth, noise[0])
+        root = literal.run(0, simulations)
+        assert found.visits[0].tolist() == root.visits().tolist()
+        assert found.values[0] == pytest.approx(root.value, abs=1e-5)
+        np.testing.assert_allclose(found.q[0], root.q(discount), atol=1e-5)
+        if rule.kind != PUCT:
+            assert found.improved_logits is not None
+            np.testing.assert_allclose(found.improved_logits[0], literal.improved(root), atol=1e-3)
+            finalists = root.visits() == root.visits().max()
+            assert found.actions[0] == np.where(finalists, noise[0] + literal.improved(root), -np.inf).argmax()
+
+
+# ---- known answers
+
+
+def plan(table: Table, rule: Rule, simulations: int, discount: float = 1.0, **options: Any) -> Searched:
+    return search(table.roots(0, **options), table, rule=rule, num_simulations=simulations, discount=discount)
+
+
+@pytest.mark.parametrize(("simulations", "visits"), [(1, [1, 0]), (2, [1, 1]), (14, [1, 13]), (15, [2, 13])])
+def test_puct_on_a_bandit_by_hand(simulations: int, visits: list[int]) -> None:
+    # The tie goes to arm 0, which pays 0; arm 1 pays 1. Arm 0 is tried again once its bonus exceeds arm 1's score:
+    # sqrt(N) .625 / 2 > 1 + sqrt(N) .625 / 14 with N = 15 (1.21 > 1.17); with N = 14 not yet (1.169 < 1.180).
+    found = plan(bandit([0.0, 1.0]), puct(), simulations)
+    assert found.visits[0].tolist() == visits
+    assert found.values[0] == pytest.approx(visits[1] / (1 + simulations))
+
+
+@pytest.mark.parametrize(("discount", "q"), [(1.0, 0.8), (0.9, 0.72)])
+def test_puct_on_a_chain_discounts(discount: float, q: float) -> None:
+    # Action 0 is visited five times: its state is worth 0 by itself and 1 by each of the four steps on.
+    found = plan(CHAIN, puct(), 8, discount)
+    assert found.visits[0].tolist() == [5, 3]
+    assert found.q[0, 0] == pytest.approx(q)
+
+
+def test_gumbel_finds_an_arm_of_low_prior_with_eight_simulations() -> None:
+    table = bandit([0.0, 1.0, 0.2, 0.1], [2.0, -2.0, 1.0, 1.0])
+    for simulations in (8, 16, 32):
+        found = plan(table, gumbel(max_considered=4), simulations, gumbel=np.zeros((1, 4)))
+        assert found.actions.tolist() == [1]
+    assert plan(table, gumbel(max_considered=4), 8).visits.tolist() == [[1, 3, 3, 1]]
+
+
+def test_illegal_actions_get_no_visit_and_no_probability() -> None:
+    table = bandit([0.0, 9.0, 0.2, 0.1])
+    masked = np.array([[0.0, -np.inf, 0.0, 0.0]], dtype=np.float32)
+    for rule in (puct(), gumbel()):
+        found = search(table.roots(0)._replace(logits=masked), table, rule=rule, num_simulations=20, discount=1.0)
+        assert found.visits[0, 1] == 0
+        assert found.visits.sum() == 20
+        assert found.actions[0] == 2
+        assert ops.visit_policy(found.visits)[0, 1] == 0.0
+    assert found.improved_logits is not None
+    assert ops.softmax(found.improved_logits)[0, 1] == 0.0
+
+
+@pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])
+def test_a_root_does_not_notice_its_neighbours(rule: Rule) -> None:
+    model = mlp_model(actions=5)
+    roots = mlp_roots(model, torch.randn(9, 4))
+    together = search_mlp(model, roots, rule)
+    for b in (0, 4, 8):
+        one = slice(b, b + 1)
+        alone = search_mlp(model, Roots(roots.latents[one], roots.logits[one], roots.values[one]), rule)
+        assert alone.visits[0].tolist() == together.visits[b].tolist()
+        assert alone.values[0] == together.values[b]
+
+
+# ---- the compiled network
+
+
+def mlp_model(actions: int = 3, **sizes: int) -> MuZeroModel:
+    torch.manual_seed(0)
+    options = MuZeroOptions(**{"latent_size": 13, "hidden_size": 22, "support_size": 5, **sizes})
+    model = MuZeroModel(Spaces(spaces.Box(-1, 1, (4,)), spaces.Discrete(actions)), options)
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.5)
+    return model
+
+
+@torch.no_grad()
+def mlp_roots(model: MuZeroModel, obs: Tensor) -> Roots:
+    latents, values, logits = model.initial(obs)
+    return Roots(latents, logits.numpy(), values.numpy())
+
+
+@torch.no_grad()
+def search_mlp(model: MuZeroModel, roots: Roots, rule: Rule, *, in_torch: bool = False) -> Searched:
+    weights = model.planner()
+    assert weights is not None
+    return search(roots, model.recurrent if in_torch else weights, rule=rule, num_simulations=30, discount=0.95)
+
+
+@torch.no_grad()
+def test_the_compiled_network_equals_the_torch_one() -> None:
+    model = mlp_model()
+    latents, actions = torch.rand(7, 13), torch.randint(3, (7,))
+    answers = [np.empty(shape, dtype=np.float32) for shape in ((7, 13), (7, 3), (7,), (7,))]
+    weights = model.planner()
+    assert weights is not None
+    mlp.recurrent(latents.numpy(), actions.numpy(), weights, *answers)
+    following, rewards, values, logits = model.recurrent(latents, actions)
+    for found, expected in zip(answers, (following, logits, rewards, values), strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])
+def test_a_compiled_search_equals_the_one_that_calls_torch(rule: Rule) -> None:
+    model = mlp_model()
+    roots = mlp_roots(model, torch.randn(6, 4))
+    fast, slow = search_mlp(model, roots, rule), search_mlp(model, roots, rule, in_torch=True)
+    np.testing.assert_array_equal(fast.visits, slow.visits)
+    np.testing.assert_allclose(fast.values, slow.values, atol=1e-4)
+
+
+def test_the_weights_of_the_compiled_network_follow_the_optimizer() -> None:
+    model = mlp_model()
+    weights = model.planner()
+    model.value_head.bias.data.add_(1.0)
+    assert weights is not None
+    np.testing.assert_array_equal(weights.value_bias, model.value_head.bias.detach().numpy())
+
+
+# ---- planning with the true dynamics
+
+
+def cartpole_step(latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gymnasium's CartPole; a fallen pole stays where it is and pays nothing."""
+    x, x_dot, theta, theta_dot = latents.double().unbind(-1)
+    force = torch.where(actions == 1, 10.0, -10.0)
+    cos, sin = theta.cos(), theta.sin()
+    push = (force + 0.05 * theta_dot.square() * sin) / 1.1
+    theta_acc = (9.8 * sin - cos * push) / (0.5 * (4.0 / 3.0 - 0.1 * cos.square() / 1.1))
+    x_acc = push - 0.05 * theta_acc * cos / 1.1
+    moved = torch.stack(
+        [x + 0.02 * x_dot, x_dot + 0.02 * x_acc, theta + 0.02 * theta_dot, theta_dot + 0.02 * theta_acc], -1
+    )
+    alive = (x.abs() <= 2.4) & (theta.abs() <= 0.2095)
+    following = torch.where(alive[:, None], moved, latents.double())
+    # How upright and how near the middle it stands is all that is known of a leaf: the rest is foresight.
+    worth = torch.where(alive, 100.0 * (1.0 - (moved[:, 2] / 0.2095).abs() - (moved[:, 0] / 8.0).abs()), 0.0)
+    return following.float(), alive.float(), worth.float(), torch.zeros(len(latents), 2)
+
+
+@pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])
+def test_true_dynamics_plan_cartpole_without_learning(rule: Rule) -> None:
+    rng = np.random.default_rng(0)
+    state = torch.from_numpy(rng.uniform(-0.05, 0.05, (4, 4)).astype(np.float32))
+    nothing = np.zeros((4, 2), dtype=np.float32)
+    for _ in range(200):
+        roots = Roots(state, nothing, nothing[:, 0])
+        found = search(roots, cartpole_step, rule=rule, num_simulations=24, discount=0.99)
+        state, alive, *_ = cartpole_step(state, torch.from_numpy(found.actions))
+        assert alive.all()
