@@ -35,14 +35,3 @@ class ActorCriticAlgorithm(Algorithm):
         self.max_grad_norm = max_grad_norm
         self.gamma = gamma
         self.gae_lambda = gae_lambda
-
-    @property
-    def learning_rate(self) -> float:
-        return self.optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self.optimizer.learning_rate = value
-
-    def is_finite(self) -> bool:
-        return self.optimizer.is_finite()

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from rl_training.algorithms.optimizer import FlatOptimizer
+
 Batch = Mapping[str, Any]
 
 
@@ -45,7 +47,16 @@ class Algorithm(Stateful, ABC):
     """Knows no environments, files or schedules. Its scalar hyper-parameters are attributes."""
 
     policy: nn.Module
-    learning_rate: float
+    optimizer: FlatOptimizer
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the main optimizer."""
+        return self.optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self.optimizer.learning_rate = value
 
     def apply_controls(self, values: Mapping[str, float]) -> None:
         """Sets the attribute of each control: the next update uses it."""
@@ -55,6 +66,6 @@ class Algorithm(Stateful, ABC):
     @abstractmethod
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult: ...
 
-    @abstractmethod
     def is_finite(self) -> bool:
         """Whether all parameters are finite."""
+        return self.optimizer.is_finite()

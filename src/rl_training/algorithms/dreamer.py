@@ -170,17 +170,6 @@ class Dreamer(Algorithm):
         self.agc = agc
         self.replay_ratio = replay_ratio  # read by whoever decides how many updates there are
 
-    @property
-    def learning_rate(self) -> float:
-        return self.optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self.optimizer.learning_rate = value
-
-    def is_finite(self) -> bool:
-        return self.optimizer.is_finite()
-
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
         seen = self.policy.reader(flatten_time(batch["obs"]))
         observed = self.observe(seen, batch)

@@ -79,14 +79,6 @@ class MuZero(Algorithm):
         self.max_grad_norm = max_grad_norm
 
     @property
-    def learning_rate(self) -> float:
-        return self.optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self.optimizer.learning_rate = value
-
-    @property
     def model(self) -> MuZeroModel:
         return self.policy.model
 
@@ -106,6 +98,3 @@ class MuZero(Algorithm):
         """(what is minimised, its parts as metrics)."""
         total, *parts = muzero_loss(unrolled, batch, model=self.model, value_coef=self.value_coef)
         return total, dict(zip(MuZeroLoss._fields[1:], parts, strict=True))
-
-    def is_finite(self) -> bool:
-        return self.optimizer.is_finite()

@@ -75,15 +75,6 @@ class TRPO(Algorithm):
         self.normalize_advantages = normalize_advantages
         self.max_grad_norm = max_grad_norm
 
-    @property
-    def learning_rate(self) -> float:
-        """The critic's; the length of the policy's step follows from `target_kl`."""
-        return self.optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self.optimizer.learning_rate = value
-
     def is_finite(self) -> bool:
         return self.optimizer.is_finite() and bool(torch.isfinite(parameters_to_vector(self.actor).sum()))
 
