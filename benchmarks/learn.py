@@ -44,7 +44,6 @@ BARS: dict[str, float] = {
     "gail/pendulum": -163,  # within 15 % of the expert, whose demonstrations return −141.8
     "dreamer/cartpole": 450,
     "dreamer/pendulum": -350,
-    "dreamer/catch": 0.9,
 }
 _writing = threading.Lock()
 
