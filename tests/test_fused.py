@@ -14,11 +14,13 @@ from torch import Tensor
 
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.ppo import PPO, ppo_loss
+from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, Evaluated, PolicyOptions
 from rl_training.models.mlp import MLP
 from rl_training.models.torsos import TorsoOptions
 from rl_training.ops.fused import categorical, categorical_gradient, ppo_gradient
+from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.session import limit_threads
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -117,7 +119,6 @@ def test_fused_acting_draws_the_same_actions(deterministic: bool, normalize_obs:
             for p, g in zip((policy, plain), generators, strict=True)
         )
         assert torch.equal(ours.actions, theirs.actions)
-        torch.testing.assert_close(ours.logprobs, theirs.logprobs, **CLOSE)
     assert torch.equal(*(g.get_state() for g in generators))
 
 
@@ -129,16 +130,24 @@ def test_fused_acting_works_in_every_mode_in_turn() -> None:
             policy.act(obs, state, generator=torch.Generator().manual_seed(0))
 
 
-def test_fused_acting_follows_the_weights_wherever_they_go() -> None:
+def test_the_collector_asks_once_for_the_log_probs_that_fused_acting_leaves_out() -> None:
+    envs = make_envs(EnvSpec("Acrobot-v1"), 1)
+    policy = ActorCritic(envs.spaces, PolicyOptions())
+    rollouts = [LocalCollector(envs, p, seed=0).collect(20) for p in (policy, plain_twin(policy))]
+    for name in ("actions", "behavior_logprobs", "values", "next_values"):
+        torch.testing.assert_close(getattr(rollouts[0], name), getattr(rollouts[1], name), **CLOSE)
+    assert rollouts[0].behavior_logprobs.lt(0).all()
+
+
+def test_the_numpy_form_follows_the_weights_wherever_they_go() -> None:
     """In place, with `.data`, into an optimizer's flat tensor, from a checkpoint, in a copy."""
     policy = make_policy()
     obs = torch.randn(8, 4)
 
     def assert_current(policy: ActorCritic) -> None:
-        with torch.no_grad():
-            logprobs = policy.act(obs, policy.initial_state(8), deterministic=True).logprobs
-            expected = plain_twin(policy).act(obs, policy.initial_state(8), deterministic=True).logprobs
-        torch.testing.assert_close(logprobs, expected, **CLOSE)
+        assert policy.fused is not None
+        dist = torch.from_numpy(policy.fused.actor(obs.numpy()).T.copy()).log_softmax(-1)
+        torch.testing.assert_close(dist, plain_twin(policy).distribution(obs).detach(), **CLOSE)
 
     assert_current(policy)
     policy.head.linear.bias.data[0] += 1.0
@@ -260,7 +269,7 @@ def test_double_precision_observations_take_the_plain_path() -> None:
     policy = make_policy()
     with torch.no_grad():
         acted = policy.act(torch.randn(8, 4).double(), policy.initial_state(8))
-    assert acted.logprobs.dtype == torch.float32
+    assert acted.logprobs is not None
 
 
 # ---- the optimizer and threads

@@ -21,10 +21,10 @@ from rl_training.models.torsos import TorsoOptions, VectorTorso, has_image, make
 
 
 class Acted(NamedTuple):
-    """A policy's answer for `B` environments; `values` is None where a policy evaluates whole rollouts at once."""
+    """A policy's answer for `B` environments; what is None the collector asks for once, for a whole rollout."""
 
     actions: Tensor
-    logprobs: Tensor
+    logprobs: Tensor | None
     state: Tensor
     values: Tensor | None = None
     extras: dict[str, Tensor] = {}
@@ -52,7 +52,7 @@ class FusedPolicy:
         self.actor = actor
         self.critic = critic
         self.normalizer = normalizer
-        self._noise, self._rows = torch.empty(0, 0, device="cpu"), np.arange(0)
+        self._noise = torch.empty(0, 0, device="cpu")
 
     def inputs(self, obs: Tree) -> NDArray[np.float32] | None:
         """The normalised observations, or None for those that need a conversion first."""
@@ -62,20 +62,16 @@ class FusedPolicy:
 
     def act(
         self, inputs: NDArray[np.float32], generator: torch.Generator | None, deterministic: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """(actions, log-probs), with the random numbers that the head's `sample` would draw."""
+    ) -> NDArray[np.int64]:
+        """The head's `mode`, or its `sample` with the same random numbers."""
         logits = self.actor(inputs)
-        if len(inputs) != len(self._rows):
+        if deterministic:
+            return logits.argmax(axis=0)
+        if len(inputs) != len(self._noise):
             with torch.inference_mode(mode=False):  # it will be written to in other modes as well
                 self._noise = torch.empty(logits.shape[::-1], device="cpu")
-                self._rows = np.arange(len(inputs))
-        scores = logits
-        if not deterministic:
-            scores = logits - np.log(self._noise.exponential_(generator=generator).numpy().T)
-        actions = scores.argmax(axis=0)
-        logprobs = logits[actions, self._rows]
-        logprobs -= np.logaddexp.reduce(logits, axis=0)  # for a few rows quicker than a softmax in six calls
-        return actions, logprobs
+        logits -= np.log(self._noise.exponential_(generator=generator).numpy().T)
+        return logits.argmax(axis=0)
 
 
 class ActorCritic(nn.Module):
@@ -105,8 +101,7 @@ class ActorCritic(nn.Module):
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
         if self.fused and not torch.is_grad_enabled() and (inputs := self.fused.inputs(obs)) is not None:
-            chosen, logprobs = self.fused.act(inputs, generator, deterministic)
-            return Acted(torch.from_numpy(chosen), torch.from_numpy(logprobs), state)
+            return Acted(torch.from_numpy(self.fused.act(inputs, generator, deterministic)), None, state)
         features = self.actor_torso(self._normalized(obs))
         dist = self.head(features)
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)

@@ -16,7 +16,7 @@ from rl_training.data.trees import Tree, flatten_time, to_tensors, tree_map, zer
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row
 from rl_training.errors import EnvironmentFault
-from rl_training.models.actor_critic import Acted
+from rl_training.models.actor_critic import Acted, Evaluated
 
 
 class Policy(Protocol):
@@ -32,6 +32,9 @@ class Policy(Protocol):
     ) -> Acted: ...
 
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor: ...
+
+    def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
+        """Only asked of a policy that acts without log-probs."""
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]: ...
 
@@ -175,15 +178,19 @@ class LocalCollector:
         if finals:
             final_obs = to_tensors(tree_map(lambda *leaves: np.concatenate(leaves), *(f.obs for f in finals)), device)
             final_values = self.policy.values(final_obs, torch.cat([f.state for f in finals])).cpu()
-        values = rows.tensor("values")
-        if not rows.valued:
+        actions, logprobs, values = (rows.tensor(name) for name in ("actions", "logprobs", "values"))
+        if not rows.scored:
+            evaluated = self.policy.evaluate_actions(flatten_time(obs), flatten_time(actions.to(device)))
+            logprobs.copy_(evaluated.logprobs.reshape(logprobs.shape))
+            values.copy_(evaluated.values.reshape(values.shape))
+        elif not rows.valued:
             values.copy_(self.policy.values(flatten_time(obs)).reshape(values.shape))
         last_values = self.policy.values(last_obs, self._state).cpu()
         names = ("rewards", "terminated", "truncated", "valid", "starts")
         return Rollout(
             obs=obs,
-            actions=rows.tensor("actions").to(device),
-            behavior_logprobs=rows.tensor("logprobs").to(device),
+            actions=actions.to(device),
+            behavior_logprobs=logprobs.to(device),
             values=values.to(device),
             next_values=next_values(values, last_values, final_rows, final_values).to(device),
             last_obs=last_obs,
@@ -249,7 +256,7 @@ class _Buffers:
         self.terminated, self.truncated, self.valid, self.starts = (np.zeros(shape, dtype=bool) for _ in range(4))
         self.actions: NDArray[Any] | None = None
         self.extras: dict[str, NDArray[Any]] = {}
-        self.valued = False
+        self.scored = self.valued = False  # whether the policy gave log-probs and values while it acted
         self._device = device
         tensors = to_tensors(self.obs)
         self._obs_rows = [tree_map(lambda leaf, t=t: leaf[t], tensors) for t in range(num_steps)]
@@ -265,7 +272,9 @@ class _Buffers:
         if self.actions is None:  # the first row decides what a row holds
             self.actions = self._like(actions)
         self.actions[t] = actions
-        self.logprobs[t] = acted.logprobs.cpu().numpy()
+        if acted.logprobs is not None:
+            self.scored = True
+            self.logprobs[t] = acted.logprobs.cpu().numpy()
         if acted.values is not None:
             self.valued = True
             self.values[t] = acted.values.cpu().numpy()
