@@ -98,7 +98,7 @@ class FlatOptimizer:
         length = np.sqrt(grad @ grad)
         if max_norm is not None and max_norm < length + 1e-6:
             grad *= np.float32(max_norm / (length + 1e-6))
-        return torch.tensor(length)
+        return torch.from_numpy(np.asarray(length))
 
     def is_finite(self) -> bool:
         return bool(torch.isfinite(self.flat.sum()))

@@ -18,6 +18,7 @@ from rl_training.models.heads import CategoricalHead, make_head
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import TorsoOptions, VectorTorso, has_image, make_torso
+from rl_training.ops.fused import categorical
 
 
 class Acted(NamedTuple):
@@ -52,6 +53,7 @@ class FusedPolicy:
         self.actor = actor
         self.critic = critic
         self.normalizer = normalizer
+        self._noise_rows = 0
         self._noise = torch.empty(0, 0, device="cpu")
 
     def inputs(self, obs: Tree) -> NDArray[np.float32] | None:
@@ -67,7 +69,8 @@ class FusedPolicy:
         logits = self.actor(inputs)
         if deterministic:
             return logits.argmax(axis=0)
-        if len(inputs) != len(self._noise):
+        if len(inputs) != self._noise_rows:
+            self._noise_rows = len(inputs)
             with torch.inference_mode(mode=False):  # it will be written to in other modes as well
                 self._noise = torch.empty(logits.shape[::-1], device="cpu")
         logits -= np.log(self._noise.exponential_(generator=generator).numpy().T)
@@ -110,6 +113,10 @@ class ActorCritic(nn.Module):
         return Acted(actions, self.head.log_probs(dist, actions), state, values)
 
     def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
+        if self.fused and not torch.is_grad_enabled() and (inputs := self.fused.inputs(obs)) is not None:
+            said = categorical(self.fused.actor(inputs), actions.numpy())
+            columns = (said.logprobs, said.entropy, self.fused.critic(inputs)[0], said.dist.T)
+            return Evaluated(*map(torch.from_numpy, columns))
         obs = self._normalized(obs)
         features = self.actor_torso(obs)
         dist = self.head(features)
@@ -121,6 +128,8 @@ class ActorCritic(nn.Module):
         return self.head(self.actor_torso(self._normalized(obs)))
 
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
+        if self.fused and not torch.is_grad_enabled() and (inputs := self.fused.inputs(obs)) is not None:
+            return torch.from_numpy(self.fused.critic(inputs)[0])
         return self._value(self.critic_torso(self._normalized(obs)))
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:

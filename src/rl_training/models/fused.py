@@ -176,4 +176,6 @@ class FusedNet:
         if not self._buffers or len(self._buffers[0]) < rows:
             widths = [len(weight) for weight in self._arrays[:-2:2]] + [self._arrays[-2].shape[1]]
             self._buffers = [np.empty((rows, width), dtype=np.float32) for width in widths]
+        if len(self._buffers[0]) == rows:
+            return self._buffers
         return [buffer[:rows] for buffer in self._buffers]

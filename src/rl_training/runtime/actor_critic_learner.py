@@ -134,7 +134,7 @@ class ActorCriticLearner(Learner):
         rows = len(first)
         order = torch.from_numpy(self.rng.generator.permutation(rows)).to(first.device)
         sizes = np.diff(np.linspace(0, rows, min(count, rows) + 1, dtype=int)).tolist()
-        parts = tree_map(lambda leaf: leaf[order].split(sizes), batch)
+        parts = tree_map(lambda leaf: leaf.index_select(0, order).split(sizes), batch)
         for part in range(len(sizes)):
             yield tree_map(itemgetter(part), parts)
 

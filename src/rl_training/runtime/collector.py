@@ -152,18 +152,19 @@ class LocalCollector:
         finals: list[_Final] = []
         episodes: list[Episode] = []
         _write(rows.obs, 0, self._obs)
+        policy, envs, tracker = self.policy, self.envs, self._tracker
         for t in range(num_steps):
             rows.starts[t] = self._starts
-            acted = self.policy.act(rows.obs_at(t), self._state, generator=self._generator)
+            acted = policy.act(rows.obs_at(t), self._state, generator=self._generator)
             actions = rows.write_acted(t, acted)
-            step = self.envs.step(self.policy.env_actions(actions))
+            step = envs.step(policy.env_actions(actions))
             rows.write_step(t, step)
             self._state = acted.state
             if len(step.final_rows):
                 finals.append(_Final(t, step.final_rows, step.final_obs, acted.state[step.final_rows]))
             self._starts = step.starts
-            self._state = restarted(self._state, step.starts, self.policy)
-            episodes += [episode for _, episode in self._tracker.add(step)]
+            self._state = restarted(self._state, step.starts, policy)
+            episodes += [episode for _, episode in tracker.add(step)]
         self._obs = tree_map(lambda buffer: buffer[num_steps].copy(), rows.obs)
         return finals, episodes
 
