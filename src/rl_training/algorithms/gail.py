@@ -17,8 +17,8 @@ from rl_training.models.discriminator import Discriminator
 
 # The reward of a logit that is high where the expert is. `softplus` = −log(1 − D), the usual one, is always positive:
 # where episodes may end, a policy is paid for living on. `logsigmoid` = log D is always negative and pays for ending
-# early; so does `logit` once the discriminator wins, since the policy's own steps have negative logits, but in episodes
-# of a fixed length it is the better teacher: it does not flatten out far from the expert.
+# early; so does `logit` once the discriminator wins, since the policy's own steps have negative logits; it does not
+# flatten out far from the expert.
 IMITATION_REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
     "logit": lambda logits_expert_is_high: logits_expert_is_high,
     "softplus": F.softplus,
