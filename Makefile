@@ -39,15 +39,20 @@ learn: setup
 controls: setup
 	$(RUN)python -m benchmarks.controls
 
-# Every family is measured, also after one that misses its bar.
+# All are measured, also after one that misses its bar.
+PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl
 FAMILIES ?= ppo a2c trpo recurrent_ppo
+OTHERS ?= search dreamer
 bench: .venv-bench/.installed
-	missed=0; for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; exit $$missed
+	missed=0; \
+	for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; \
+	for other in $(OTHERS); do .venv-bench/bin/python -m benchmarks.$$other || missed=1; done; \
+	exit $$missed
 
 .venv-bench/.installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --constraint constraints.txt torch
-	.venv-bench/bin/pip install --quiet --constraint constraints.txt stable-baselines3==2.9.2 sb3-contrib==2.9.2 --editable .
+	.venv-bench/bin/pip install --quiet --constraint constraints.txt $(PEERS) --editable .
 	touch $@
 
 docs: setup
