@@ -20,7 +20,7 @@ train: setup
 	$(RUN)rl-training train --config ppo/cartpole
 
 test: setup
-	OMP_NUM_THREADS=1 $(RUN)python -m pytest -n $(JOBS)
+	OMP_NUM_THREADS=1 $(RUN)python -m pytest -n $(JOBS) --dist loadgroup
 
 lint: setup
 	$(RUN)ruff check .
