@@ -56,6 +56,7 @@ class Collector(Protocol):
     num_envs: int
     restorable: bool
     shares_weights: bool
+    layout: list[int]  # how many environments each process steps
 
     def publish(self, snapshot: PolicySnapshot) -> None: ...
 
@@ -64,11 +65,19 @@ class Collector(Protocol):
     def restart(self, seed: int) -> None:
         """Begins new episodes everywhere: what follows depends on nothing that came before."""
 
+    def metrics(self) -> Mapping[str, float]:
+        """How collecting went since the last call."""
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None: ...
+
+
+def layout_of(state: Mapping[str, Any]) -> list[int]:
+    """The layout of the collector whose state it is."""
+    return [len(part["starts"]) for part in state.get("workers", [state])]
 
 
 class EpisodeTracker:
@@ -116,6 +125,7 @@ class LocalCollector:
         self.envs = envs
         self.policy = policy
         self.num_envs = envs.num_envs
+        self.layout = [envs.num_envs]
         self.restorable = envs.restorable
         self.source = source
         self._version = 0
@@ -203,6 +213,9 @@ class LocalCollector:
             source=self.source,
             **{name: rows.tensor(name).to(device) for name in names},
         )
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
 
     def _check_finite(self, rows: _Buffers, finals: list[_Final]) -> None:
         """Row `t` is what step `t` gave, row 0 what was there before; final observations are in no row."""

@@ -31,7 +31,7 @@ def run_training(session: Session, *, callbacks: Sequence[Callback] = (), sinks:
         controls = _iterate(session, callbacks)
         due = _crossed(before, progress.global_step)
         if due(config.log_interval):
-            _log(session, session.meter.flush() | controls, callbacks, sinks)
+            _log(session, {**session.meter.flush(), **session.collector.metrics(), **controls}, callbacks, sinks)
         is_best = False
         if config.eval_episodes and due(config.eval_interval):
             is_best = _evaluate(session, callbacks, sinks)

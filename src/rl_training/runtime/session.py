@@ -20,13 +20,13 @@ from rl_training.envs.types import Envs
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.models.torsos import has_image
-from rl_training.runtime.collector import Collector, LocalCollector
+from rl_training.runtime.collector import Collector, LocalCollector, layout_of
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.meter import Meter
 
 RECENT_EPISODES = 100
-WEIGHTS, ACTING, BARRIER, EVALUATION = range(4)  # the random streams that derive from the run's seed
+WEIGHTS, ACTING, BARRIER, EVALUATION, WORKER = range(5)  # the random streams that derive from the run's seed
 
 
 def derive_seed(seed: int, stream: int, step: int = 0) -> int:
@@ -103,7 +103,8 @@ class Session(Stateful):
         self.env = env
         parsed = config.parsed_params()
         self.controls = parsed.controls
-        envs = make_envs(config.env_spec(env), config.num_envs)
+        # With workers, one environment here tells what theirs are like.
+        envs = make_envs(config.env_spec(env), 1 if config.backend == "ray" else config.num_envs)
         limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
         self.learner: Learner = config.learner_class()(
@@ -113,11 +114,21 @@ class Session(Stateful):
             seed=derive_seed(config.seed, WEIGHTS),
             device=resolve_device(config.device),
         )
-        self.collector: Collector = LocalCollector(envs, self.policy, seed=derive_seed(config.seed, ACTING))
+        self.collector = self._make_collector(envs)
         self.progress = Progress()
         self.meter = Meter()
         self.stop_reason: str | None = None
         self._eval_envs: Envs | None = None
+
+    def _make_collector(self, envs: Envs) -> Collector:
+        seed = derive_seed(self.config.seed, ACTING)
+        if self.config.backend != "ray":
+            return LocalCollector(envs, self.policy, seed=seed)
+        from rl_training.runtime.ray_collector import RayCollector
+
+        envs.close()
+        options = {"restorable": envs.restorable, "device": self.policy.device}
+        return RayCollector(self.config, self.env, seed=seed, **options)
 
     @property
     def policy(self) -> Any:
@@ -150,7 +161,10 @@ class Session(Stateful):
     def barrier(self) -> None:
         """Where environments hide their state, every checkpoint begins new episodes, resumed or not."""
         if not self.collector.restorable:
-            self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
+            self._restart_collector()
+
+    def _restart_collector(self) -> None:
+        self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"config": self.config.model_dump(mode="json"), "rng": _global_rng_state()}
@@ -159,8 +173,11 @@ class Session(Stateful):
         self.progress.load_state_dict(state["progress"])
         self.meter.load_state_dict(state["meter"])
         self.learner.load_state_dict(state["learner"])
-        self.collector.load_state_dict(state["collector"])
-        self.barrier()
+        if layout_of(state["collector"]) == self.collector.layout:
+            self.collector.load_state_dict(state["collector"])
+            self.barrier()
+        else:  # the environments are divided otherwise now, so that nobody can go on where somebody stopped
+            self._restart_collector()
         _set_global_rng_state(state["rng"])
 
     def close(self) -> None:
