@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +25,7 @@ from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.manager import resume_run, train_run
 from rl_training.runtime.collector import PolicySnapshot
 from rl_training.runtime.session import Session
+from rl_training.runtime.workflows import load_session
 from support import FaultyEnv, ScriptedEnv
 
 ray = pytest.importorskip("ray")
@@ -158,3 +161,35 @@ def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(RLTrainingError, match=r"attempt 3 of 3.*timed out during startup.*overloaded"):
         ray_session.connect(None)
     assert caplog.text.count("trying again") == 2
+
+
+def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path) -> None:
+    flags = ["--backend", "ray", "--workers", "1", "--display", "none", "--checkpoint-interval", "500"]
+    command = ["train", "--config", "ppo/cartpole", "--total-timesteps", "100000000", "--output-dir", str(tmp_path)]
+    marked = {**os.environ, "KILLED_DRIVER": str(tmp_path)}  # which every process that it starts inherits
+    driver = subprocess.Popen([sys.executable, "-m", "rl_training", *command, *flags], env=marked)
+    wait_until(lambda: len(list(tmp_path.glob("ppo/*/*/checkpoints/step-*"))) >= 2, seconds=90)
+    assert len(processes_with(f"KILLED_DRIVER={tmp_path}")) > 2
+    driver.kill()
+    driver.wait()
+    wait_until(lambda: not processes_with(f"KILLED_DRIVER={tmp_path}"), seconds=30)
+    (run_dir,) = tmp_path.glob("ppo/*/*")
+    with closing(load_session(run_dir)) as session:
+        assert session.progress.global_step > 0
+
+
+def wait_until(happened: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def processes_with(variable: str) -> list[str]:
+    """Of this user, alive, started with the variable in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if variable.encode() in (process / "environ").read_bytes():
+                found.append(process.name)
+    return found
