@@ -29,13 +29,15 @@ from rl_training.runtime.workflows import load_session
 from support import FaultyEnv, ScriptedEnv
 
 ray = pytest.importorskip("ray")
+from rl_training.experiment.ray_runs import train_in_parallel  # noqa: E402
+from rl_training.runtime import ray_session  # noqa: E402
+from rl_training.runtime.ray_session import connect  # noqa: E402
+
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray_session() -> Iterator[None]:
-    from rl_training.runtime.ray_session import connect
-
     connect(None)
     yield
     ray.shutdown()
@@ -150,8 +152,6 @@ def test_an_environment_that_raises_stops_the_run_as_at_home(tmp_path: Path) -> 
 
 
 def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    from rl_training.runtime import ray_session
-
     def fails(*_args: Any, **_options: Any) -> None:
         raise Exception("The current node timed out during startup")
 
@@ -161,6 +161,14 @@ def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(RLTrainingError, match=r"attempt 3 of 3.*timed out during startup.*overloaded"):
         ray_session.connect(None)
     assert caplog.text.count("trying again") == 2
+
+
+def test_seeds_are_trained_at_a_time(tmp_path: Path) -> None:
+    configs = [ray_config("ppo", tmp_path / "ray", seed=seed) for seed in (3, 4)]
+    results = list(train_in_parallel(configs))
+    _, alone = train_state(small_config("ppo", tmp_path / "alone", seed=4))
+    assert [result.run_dir.name.rpartition("seed")[2] for result in results if result.run_dir] == ["3", "4"]
+    assert differences(load_checkpoint(results[1].run_dir), alone) == []
 
 
 def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path) -> None:
