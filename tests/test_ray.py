@@ -163,6 +163,15 @@ def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch,
     assert caplog.text.count("trying again") == 2
 
 
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_two_learners_with_half_of_each_minibatch_equal_one(algo: str, tmp_path: Path) -> None:
+    odd = {"algo_kwargs": {"rollout_steps": 33, "normalize_advantages": True}, "backend": "sync"}
+    _, alone = train_state(small_config(algo, tmp_path, **odd))
+    _, shared = train_state(small_config(algo, tmp_path, learners=2, **odd))
+    for name, weight in alone["learner"]["algorithm"]["policy"].items():
+        torch.testing.assert_close(shared["learner"]["algorithm"]["policy"][name], weight, atol=1e-5, rtol=0)
+
+
 def test_seeds_are_trained_at_a_time(tmp_path: Path) -> None:
     configs = [ray_config("ppo", tmp_path / "ray", seed=seed) for seed in (3, 4)]
     results = list(train_in_parallel(configs))

@@ -45,6 +45,7 @@ class TrainConfig(BaseModel):
     ray_mode: Literal["sync", "async"] = Field("sync", description="wait for all workers, or learn meanwhile")
     ray_address: str | None = Field(None, description="of a running cluster, or auto; default: this machine")
     step_timeout_s: PositiveFloat = Field(60.0, description="a worker whose environments take longer is replaced")
+    learners: PositiveInt = Field(1, description="processes on Ray that share every update")
     num_envs: PositiveInt = Field(8, description="environments that step together")
     seed: int = Field(0, ge=0, lt=2**31, description="fixes every random stream of the run")
     total_timesteps: PositiveInt = Field(100_000, description="environment steps over all environments together")
@@ -83,6 +84,8 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _workers_fit(self) -> TrainConfig:
+        if self.learners > 1 and not self.learner_class().shares_updates:
+            raise ConfigError(f"learners: {self.algo} cannot share its updates; use 1")
         if self.backend != "ray":
             return self
         if self.num_envs % self.workers:
@@ -103,8 +106,9 @@ class TrainConfig(BaseModel):
         return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), backend)
 
     def in_one_process(self) -> TrainConfig:
-        """What a session needs that is asked, not trained: no workers."""
-        return self.model_copy(update={"backend": self.worker_backend}) if self.backend == "ray" else self
+        """The same without workers and further learners, for a session that is asked, or one of many."""
+        backend = self.worker_backend if self.backend == "ray" else self.backend
+        return self.model_copy(update={"backend": backend, "learners": 1})
 
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""

@@ -55,7 +55,7 @@ def _iterate(session: Session, callbacks: Sequence[Callback]) -> dict[str, float
     rollout = collector.collect(learner.rollout_steps)
     progress.global_step += rollout.num_steps
     progress.add_episodes(rollout.episodes)
-    for result in learner.learn(rollout, global_step=progress.global_step):
+    for result in session.learn(rollout, updating):
         session.meter.add(result)
         progress.gradient_steps += result.num_gradient_steps
         _notify(callbacks, "on_update", session, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from rl_training.algorithms.base import Stateful
-from rl_training.data.rollout import Episode
+from rl_training.algorithms.base import Stateful, UpdateResult
+from rl_training.data.rollout import Episode, Rollout
 from rl_training.envs.factory import EnvSource, make_envs
-from rl_training.envs.types import Envs
+from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.models.torsos import has_image
@@ -101,20 +101,14 @@ class Session(Stateful):
     def __init__(self, config: TrainConfig, *, env: EnvSource | None = None) -> None:
         self.config = config
         self.env = env
-        parsed = config.parsed_params()
-        self.controls = parsed.controls
+        self.controls = config.parsed_params().controls
         # With workers, one environment here tells what theirs are like.
         envs = make_envs(config.env_spec(env), 1 if config.backend == "ray" else config.num_envs)
         limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
-        self.learner: Learner = config.learner_class()(
-            parsed.params,
-            envs.spaces,
-            num_envs=config.num_envs,
-            seed=derive_seed(config.seed, WEIGHTS),
-            device=resolve_device(config.device),
-        )
+        self.learner = make_learner(config, envs.spaces)
         self.collector = self._make_collector(envs)
+        self.peers = self._make_peers()
         self.progress = Progress()
         self.meter = Meter()
         self.stop_reason: str | None = None
@@ -129,6 +123,13 @@ class Session(Stateful):
         envs.close()
         options = {"restorable": envs.restorable, "device": self.policy.device}
         return RayCollector(self.config, self.env, seed=seed, **options)
+
+    def _make_peers(self) -> Any:
+        if self.config.learners == 1:
+            return None
+        from rl_training.runtime.ray_learners import RayLearners
+
+        return RayLearners(self.config, self.learner)
 
     @property
     def policy(self) -> Any:
@@ -158,6 +159,15 @@ class Session(Stateful):
             self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
         )
 
+    def learn(self, rollout: Rollout, controls: Mapping[str, float]) -> Iterator[UpdateResult]:
+        """The learner's updates, whose work other learners may share."""
+        step = self.progress.global_step
+        if self.peers is not None:
+            self.peers.follow(rollout, controls, global_step=step)
+        yield from self.learner.learn(rollout, global_step=step)
+        if self.peers is not None:
+            self.peers.settle()
+
     def barrier(self) -> None:
         """Where environments hide their state, every checkpoint begins new episodes, resumed or not."""
         if not self.collector.restorable:
@@ -173,6 +183,8 @@ class Session(Stateful):
         self.progress.load_state_dict(state["progress"])
         self.meter.load_state_dict(state["meter"])
         self.learner.load_state_dict(state["learner"])
+        if self.peers is not None:
+            self.peers.load_state_dict(state["learner"])
         if layout_of(state["collector"]) == self.collector.layout:
             self.collector.load_state_dict(state["collector"])
             self.barrier()
@@ -182,12 +194,24 @@ class Session(Stateful):
 
     def close(self) -> None:
         self.collector.close()
+        if self.peers is not None:
+            self.peers.close()
         self._close_eval_envs()
 
     def _close_eval_envs(self) -> None:
         if self._eval_envs is not None:
             self._eval_envs.close()
             self._eval_envs = None
+
+
+def make_learner(config: TrainConfig, spaces: Spaces) -> Learner:
+    return config.learner_class()(
+        config.parsed_params().params,
+        spaces,
+        num_envs=config.num_envs,
+        seed=derive_seed(config.seed, WEIGHTS),
+        device=resolve_device(config.device),
+    )
 
 
 def default_threads(envs: Envs) -> int:
