@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance import differences, small_config, train_state, training_rows
+from conformance import differences, rows_of, small_config, train_state, training_rows
 from rl_training.data.rollout import Rollout
 from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.checkpointing import load_checkpoint
@@ -170,6 +170,15 @@ def test_two_learners_with_half_of_each_minibatch_equal_one(algo: str, tmp_path:
     _, shared = train_state(small_config(algo, tmp_path, learners=2, **odd))
     for name, weight in alone["learner"]["algorithm"]["policy"].items():
         torch.testing.assert_close(shared["learner"]["algorithm"]["policy"][name], weight, atol=1e-5, rtol=0)
+
+
+def test_evaluation_in_the_background_gives_the_same_scores_and_marks_the_best(tmp_path: Path) -> None:
+    options = {"eval_interval": 64, "eval_episodes": 2, "total_timesteps": 256, "backend": "sync"}
+    beside, _ = train_state(small_config("ppo", tmp_path, eval_in_background=True, **options))
+    between, _ = train_state(small_config("ppo", tmp_path, **options))
+    scores = [[row["eval_return_mean"] for row in rows_of(d) if "eval_return_mean" in row] for d in (beside, between)]
+    assert scores[0] == scores[1]
+    assert (beside / "checkpoints" / "best").resolve().name == (between / "checkpoints" / "best").resolve().name
 
 
 def test_seeds_are_trained_at_a_time(tmp_path: Path) -> None:

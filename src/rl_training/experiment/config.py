@@ -56,6 +56,7 @@ class TrainConfig(BaseModel):
     run_name: str | None = Field(None, description="name of the run directory; default: time and seed")
     eval_episodes: int = Field(20, ge=0, description="greedy episodes of an evaluation; 0: never evaluate")
     eval_interval: PositiveInt | None = Field(None, description="steps between evaluations; default: at the end only")
+    eval_in_background: bool = Field(False, description="periodic evaluations on Ray, beside training")
     checkpoint_interval: PositiveInt = Field(50_000, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
     log_interval: PositiveInt = Field(1_000, description="steps between rows of metrics")
@@ -106,9 +107,9 @@ class TrainConfig(BaseModel):
         return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), backend)
 
     def in_one_process(self) -> TrainConfig:
-        """The same without workers and further learners, for a session that is asked, or one of many."""
+        """The same without Ray, for a session that is asked, or one of many."""
         backend = self.worker_backend if self.backend == "ray" else self.backend
-        return self.model_copy(update={"backend": backend, "learners": 1})
+        return self.model_copy(update={"backend": backend, "learners": 1, "eval_in_background": False})
 
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""

@@ -38,6 +38,9 @@ class RunSink:
     def save(self, session: Session, *, is_best: bool) -> None:
         self.store.save(session.progress.global_step, session.state_dict(), is_best=is_best)
 
+    def mark_best(self, step: int) -> None:
+        self.store.mark_best(step)
+
     def close(self) -> None:
         for logger in self._loggers:
             logger.close()

@@ -50,6 +50,13 @@ class PolicySnapshot:
     weights: Mapping[str, Any] | None = None
 
 
+def apply_snapshot(policy: Policy, snapshot: PolicySnapshot) -> None:
+    for name, value in snapshot.controls.items():
+        setattr(policy, name, value)
+    if snapshot.weights is not None:
+        policy.load_state_dict(snapshot.weights)
+
+
 class Collector(Protocol):
     """Local or remote: the loop does not know."""
 
@@ -136,10 +143,7 @@ class LocalCollector:
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         self._version = snapshot.version
-        for name, value in snapshot.controls.items():
-            setattr(self.policy, name, value)
-        if snapshot.weights is not None:
-            self.policy.load_state_dict(snapshot.weights)
+        apply_snapshot(self.policy, snapshot)
 
     def restart(self, seed: int) -> None:
         self._generator.manual_seed(seed)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rl_training.data.fragments import Fragment, side_by_side
 from rl_training.data.rollout import Rollout
-from rl_training.data.trees import tree_map
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.runtime.collector import PolicySnapshot
 from rl_training.runtime.overlap import Overlap
 from rl_training.runtime.ray_session import LOST, connect, processors, ray
-from rl_training.runtime.ray_worker import CollectingWorker
+from rl_training.runtime.ray_worker import CollectingWorker, to_wire
 from rl_training.runtime.session import WORKER, derive_seed
 
 MAX_DEATHS = 3  # of one worker, without a fragment between them
@@ -69,9 +68,8 @@ class RayCollector:
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         """Into the object store, once: workers on the same machine read the same memory."""
-        weights = tree_map(lambda tensor: tensor.detach().cpu().numpy(), snapshot.weights)
         self._version = snapshot.version
-        self._snapshot_ref = ray.put(replace(snapshot, weights=weights))
+        self._snapshot_ref = ray.put(to_wire(snapshot))
 
     def collect(self, num_steps: int) -> Rollout:
         self._overlap.stop_learning()

@@ -59,6 +59,16 @@ def build_policy(config: TrainConfig, spaces: Spaces) -> Any:
     return config.learner_class().build_seeded(params, spaces, seed=0, device=torch.device("cpu")).policy
 
 
+def to_wire(snapshot: PolicySnapshot) -> PolicySnapshot:
+    """With arrays for tensors: Ray keeps those once for all processes of a machine."""
+    return replace(snapshot, weights=tree_map(lambda tensor: tensor.detach().cpu().numpy(), snapshot.weights))
+
+
+def from_wire(snapshot: PolicySnapshot) -> PolicySnapshot:
+    """With tensors of its own, because what lies in the object store cannot be written to."""
+    return replace(snapshot, weights=tree_map(lambda array: torch.from_numpy(array.copy()), snapshot.weights))
+
+
 class CollectingWorker:
     """An actor's class; Ray is not needed to know it."""
 
@@ -76,9 +86,7 @@ class CollectingWorker:
     def collect(self, num_steps: int, snapshot: PolicySnapshot) -> tuple[Fragment, float]:
         """(fragment, seconds it took)."""
         began = time.perf_counter()
-        # Copied, because what lies in the object store cannot be written to.
-        weights = tree_map(lambda array: torch.from_numpy(array.copy()), snapshot.weights)
-        self.collector.publish(replace(snapshot, weights=weights))
+        self.collector.publish(from_wire(snapshot))
         fragment = to_fragment(self.collector.collect(num_steps))
         return fragment, time.perf_counter() - began
 

@@ -20,7 +20,7 @@ from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.models.torsos import has_image
-from rl_training.runtime.collector import Collector, LocalCollector, layout_of
+from rl_training.runtime.collector import Collector, LocalCollector, PolicySnapshot, layout_of
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.meter import Meter
@@ -109,6 +109,7 @@ class Session(Stateful):
         self.learner = make_learner(config, envs.spaces)
         self.collector = self._make_collector(envs)
         self.peers = self._make_peers()
+        self.evaluator = self._make_evaluator()
         self.progress = Progress()
         self.meter = Meter()
         self.stop_reason: str | None = None
@@ -130,6 +131,13 @@ class Session(Stateful):
         from rl_training.runtime.ray_learners import RayLearners
 
         return RayLearners(self.config, self.learner)
+
+    def _make_evaluator(self) -> Any:
+        if not (self.config.eval_in_background and self.config.eval_interval and self.config.eval_episodes):
+            return None
+        from rl_training.runtime.ray_evaluator import RayEvaluator
+
+        return RayEvaluator(self.config, self.env)
 
     @property
     def policy(self) -> Any:
@@ -154,10 +162,20 @@ class Session(Stateful):
         if self._eval_envs is None or self._eval_envs.num_envs != num_envs:
             self._close_eval_envs()
             self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
-        chosen = derive_seed(self.config.seed, EVALUATION, self.progress.global_step) if seed is None else seed
+        chosen = self.evaluation_seed() if seed is None else seed
         return evaluate(
             self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
         )
+
+    def evaluation_seed(self) -> int:
+        return derive_seed(self.config.seed, EVALUATION, self.progress.global_step)
+
+    def evaluate_in_background(self) -> None:
+        """Of the policy as it is now; `evaluator.finished` has the answer later."""
+        step = self.progress.global_step
+        acting = self.controls.at(step, moment="acting")
+        snapshot = PolicySnapshot(self.progress.iterations, acting, self.policy.state_dict())
+        self.evaluator.submit(snapshot, step=step, seed=self.evaluation_seed())
 
     def learn(self, rollout: Rollout, controls: Mapping[str, float]) -> Iterator[UpdateResult]:
         """The learner's updates, whose work other learners may share."""
@@ -194,8 +212,9 @@ class Session(Stateful):
 
     def close(self) -> None:
         self.collector.close()
-        if self.peers is not None:
-            self.peers.close()
+        for part in (self.peers, self.evaluator):
+            if part is not None:
+                part.close()
         self._close_eval_envs()
 
     def _close_eval_envs(self) -> None:
