@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn controls bench docs clean
+.PHONY: setup train test lint format learn controls bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -42,7 +42,13 @@ controls: setup
 # Every family is measured, also after one that misses its bar.
 FAMILIES ?= ppo a2c trpo recurrent_ppo
 bench: .venv-bench/.installed
-	missed=0; for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; exit $$missed
+	missed=0; for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; \
+	$(MAKE) bench-ray || missed=1; exit $$missed
+
+# Two asynchronous workers against one process, and what more workers should bring.
+bench-ray: setup
+	$(RUN)python -m benchmarks.ray
+	$(RUN)python -m benchmarks.cluster_model
 
 .venv-bench/.installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
