@@ -26,7 +26,7 @@ def connect(address: str | None) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # It would set the variable that hides GPUs from processes without one, in a future release; now it warns.
+    # Ray will cease to hide GPUs from processes that asked for none, and warns. Ours act on the CPU anyway.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     for attempt in range(1, ATTEMPTS + 1):
         try:
