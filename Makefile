@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn controls bench docs clean
+.PHONY: setup train test lint format learn controls bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -20,7 +20,7 @@ train: setup
 	$(RUN)rl-training train --config ppo/cartpole
 
 test: setup
-	OMP_NUM_THREADS=1 $(RUN)python -m pytest -n $(JOBS)
+	OMP_NUM_THREADS=1 $(RUN)python -m pytest -n $(JOBS) --dist loadgroup
 
 lint: setup
 	$(RUN)ruff check .
@@ -47,7 +47,12 @@ bench: .venv-bench/.installed
 	missed=0; \
 	for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; \
 	for other in $(OTHERS); do .venv-bench/bin/python -m benchmarks.$$other || missed=1; done; \
-	exit $$missed
+	$(MAKE) bench-ray || missed=1; exit $$missed
+
+# Two asynchronous workers against one process, and what more workers should bring.
+bench-ray: setup
+	$(RUN)python -m benchmarks.ray
+	$(RUN)python -m benchmarks.cluster_model
 
 .venv-bench/.installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

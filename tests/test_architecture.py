@@ -60,6 +60,13 @@ def test_a_trainer_has_only_what_is_peculiar(path: Path) -> None:
     assert len(text.splitlines()) <= 150
 
 
+def test_only_the_ray_modules_import_ray() -> None:
+    importing = {p.name for p in SOURCE.rglob("*.py") if re.search(r"import ray\b|import_extra\(\"ray", p.read_text())}
+    assert importing == {"ray_session.py"}
+    taking = {p.name for p in SOURCE.rglob("*.py") if "from rl_training.runtime.ray_session import" in p.read_text()}
+    assert {name for name in taking if not name.startswith("ray_")} == set()
+
+
 def test_nothing_asks_which_algorithm_runs() -> None:
     assert [p for p in SOURCE.rglob("*.py") if re.search(r"config\.algo ==|algo == \"", p.read_text())] == []
 

@@ -198,3 +198,16 @@ def test_a_run_killed_with_minus_nine_resumes_bit_for_bit(tmp_path: Path) -> Non
     first, second = load_checkpoint(whole), load_checkpoint(killed)
     first["config"]["run_name"] = second["config"]["run_name"]
     assert differences(first, second) == []
+
+
+def test_ray_without_its_extra_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for module in ("ray_session", "ray_collector"):
+        monkeypatch.delitem(sys.modules, f"rl_training.runtime.{module}", raising=False)
+    arguments = ("train", "--config", "ppo/cartpole", "--backend", "ray", "--output-dir", str(tmp_path), *TINY)
+    code, _, err = run_cli(capsys, *arguments)
+    assert code == 6
+    assert "rl-training[ray]" in err
+    assert not any(tmp_path.iterdir()), "no run directory is made for a run that cannot begin"

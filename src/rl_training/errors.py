@@ -11,6 +11,7 @@ WHAT_NEEDS_EXTRA = {
     "minari": "a Minari dataset",
     "mujoco": "a MuJoCo environment",
     "plot": "plotting",
+    "ray": "the Ray backend",
     "tensorboard": "TensorBoard logging",
     "video": "recording video",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class FlatOptimizer:
     ) -> None:
         self.flat: nn.Parameter = parameters.flat if isinstance(parameters, FlatOptimizer) else _flattened(parameters)
         self.grad: Tensor = self.flat.grad  # type: ignore[assignment]
+        self.combine: Callable[[Tensor], None] | None = None  # makes one gradient of several learners', in place
         self._optimizer = OPTIMIZERS[kind]([self.flat], learning_rate, eps)
 
     @property
@@ -81,6 +82,8 @@ class FlatOptimizer:
 
     def apply_gradient(self, *, max_grad_norm: float | None) -> Tensor:
         """A step along the gradient that is in `grad` already; returns its norm before clipping."""
+        if self.combine is not None:
+            self.combine(self.grad)
         norm = self._clip(max_grad_norm)
         if isinstance(self._optimizer, FlatAdam):
             self._optimizer.step_flat()

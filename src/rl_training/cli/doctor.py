@@ -28,6 +28,7 @@ EXTRAS = {  # the module by which each extra is known to be there
     "minari": "minari",
     "mujoco": "mujoco",
     "plot": "matplotlib",
+    "ray": "ray",
     "tensorboard": "tensorboard",
     "video": "imageio_ffmpeg",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
 import yaml
@@ -14,18 +15,18 @@ SPELLINGS = {"env_id": ("--env", "--env-id")}
 NOT_FLAGS = {"algo", "algo_kwargs"}  # the positional argument, and `--set`
 
 
-def add_config_flags(parser: argparse.ArgumentParser) -> None:
+def add_config_flags(parser: argparse.ArgumentParser, names: Collection[str] = TrainConfig.model_fields) -> None:
     group = parser.add_argument_group("configuration")
     for name, field in TrainConfig.model_fields.items():
-        if name not in NOT_FLAGS:
+        if name in names and name not in NOT_FLAGS:
             flags = SPELLINGS.get(name, ("--" + name.replace("_", "-"),))
             default = "" if field.is_required() or field.default in (None, {}, []) else f" [{field.default}]"
             group.add_argument(*flags, dest=name, metavar="X", help=f"{field.description}{default}")
 
 
-def config_flags(args: argparse.Namespace) -> dict[str, Any]:
+def config_flags(args: argparse.Namespace, names: Collection[str] = TrainConfig.model_fields) -> dict[str, Any]:
     """The flags that were given, read as YAML: numbers, lists and mappings are what they look like."""
-    given = {name: getattr(args, name, None) for name in TrainConfig.model_fields if name not in NOT_FLAGS}
+    given = {name: getattr(args, name, None) for name in names if name not in NOT_FLAGS}
     return {name: parse_value(name, text) for name, text in given.items() if text is not None}
 
 

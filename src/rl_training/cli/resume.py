@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rl_training.cli.flags import score_text
+from rl_training.cli.flags import add_config_flags, config_flags, score_text
 from rl_training.cli.main import Answer
 from rl_training.experiment.manager import resume_run
+
+ELSEWHERE = ("backend", "workers", "worker_backend", "ray_mode", "ray_address", "step_timeout_s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory")
     parser.add_argument("--total-timesteps", type=int, metavar="N", help="a new budget, counted from the run's start")
     parser.add_argument("--stretch-schedules", action="store_true", help="schedules end with the new budget")
+    add_config_flags(parser, names=ELSEWHERE)
     parser.add_argument("--display", choices=("auto", "live", "plain", "none"), default="auto")
 
 
@@ -25,6 +28,7 @@ def run(args: argparse.Namespace) -> Answer:
         total_timesteps=args.total_timesteps,
         stretch_schedules=args.stretch_schedules,
         display=args.display,
+        **config_flags(args, ELSEWHERE),
     )
     text = f"{result.global_step:,} steps: {score_text(result.summary())}\nrun: {result.run_dir}"
     return Answer(text, result.summary())

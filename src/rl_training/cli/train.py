@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 
 import yaml
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("algo", nargs="?", help="algorithm; a preset names its own")
     parser.add_argument("--config", metavar="X", help="a packaged preset (ppo/cartpole) or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key, as often as needed")
-    parser.add_argument("--seeds", metavar="0-4", help="several runs: 0-4 or 0,3,7")
+    parser.add_argument("--seeds", metavar="0-4", help="several runs: 0-4 or 0,3,7; on Ray at a time")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and stop")
     parser.add_argument("--display", choices=("auto", "live", "plain", "none"), default="auto")
     add_config_flags(parser)
@@ -34,11 +35,22 @@ def run(args: argparse.Namespace) -> Answer:
     if args.seeds is None:
         result = train_run(config, display=args.display)
         return Answer(_text(result), result.summary())
+    configs = [make_config({**config.model_dump(), "seed": seed}) for seed in parse_seeds(args.seeds)]
     results = []
-    for seed in parse_seeds(args.seeds):
-        results.append(train_run(make_config({**config.model_dump(), "seed": seed}), display=args.display))
+    for result in _train_all(configs, args):
+        results.append(result)
         print(_text(results[-1]), file=sys.stderr)
     return Answer("\n".join(map(_text, results)), {"runs": [result.summary() for result in results]})
+
+
+def _train_all(configs: list[TrainConfig], args: argparse.Namespace) -> Iterator[TrainResult]:
+    """On Ray side by side, otherwise one after the other."""
+    if configs[0].backend == "ray":
+        from rl_training.experiment.ray_runs import train_in_parallel
+
+        yield from train_in_parallel(configs)
+    else:
+        yield from (train_run(config, display=args.display) for config in configs)
 
 
 def config_from(args: argparse.Namespace) -> TrainConfig:

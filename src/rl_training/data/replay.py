@@ -40,7 +40,6 @@ class StreamReplay:
         self.num_streams = num_streams
         self._columns: dict[str, Tree] = {}
         self._ends = np.zeros(num_streams, dtype=np.int64)  # rows ever written to each stream
-        self._sources: dict[str, int] = {}  # the first stream of each collector
 
     def __len__(self) -> int:
         return int(self._filled.sum())
@@ -52,7 +51,7 @@ class StreamReplay:
     def add(self, rollout: Rollout) -> None:
         """Copies the rollout's rows, and the final observations it has beside them."""
         steps, envs = rollout.rewards.shape
-        first = self._first_stream(rollout.source, envs)
+        first = rollout.source * envs  # collectors share the environments evenly
         final_t, final_b = rollout.final_rows.numpy().T
         counts = np.ones((steps, envs), dtype=np.int64)
         counts[final_t, final_b] = 2
@@ -93,7 +92,6 @@ class StreamReplay:
         return {
             "columns": tree_map(lambda column: column[rows], self._columns),
             "filled": filled,
-            "sources": dict(self._sources),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -102,17 +100,9 @@ class StreamReplay:
         places = np.concatenate([np.arange(n) for n in filled])
         self._columns = {}
         self._ends = np.zeros(self.num_streams, dtype=np.int64)
-        self._sources = dict(state["sources"])
         if state["columns"]:
             self._write((streams, places), state["columns"])
         self._ends += filled
-
-    def _first_stream(self, source: int, envs: int) -> int:
-        """Collectors get their streams in the order in which they first deliver."""
-        first = self._sources.setdefault(str(source), envs * len(self._sources))
-        if first + envs > self.num_streams:
-            raise ConfigError(f"the replay has {self.num_streams} streams, none is left for collector {source}")
-        return first
 
     def _write(self, rows: Rows, columns: dict[str, Tree]) -> None:
         if not self._columns:

@@ -119,6 +119,11 @@ class CheckpointStore:
         self._prune(step)
         return path
 
+    def mark_best(self, step: int) -> None:
+        """Point `best` at a checkpoint that was saved before, unless it has been pruned."""
+        if step in self.steps():
+            self._point("best", self.root / f"step-{step}")
+
     def load(self, which: str | int = "latest") -> dict[str, Any]:
         return load_checkpoint(self.root, which)
 

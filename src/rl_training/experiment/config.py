@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rl_training.envs.factory import Backend, EnvSource, EnvSpec
 from rl_training.envs.wrappers import parse_wrappers
@@ -29,7 +39,13 @@ class TrainConfig(BaseModel):
     env_kwargs: dict[str, Any] = Field({}, description="passed to the environment")
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
     wrappers: list[str | dict[str, Any]] = Field([], description="wrappers by name, innermost first")
-    backend: Backend = Field("auto", description="how environments are stepped")
+    backend: Literal[Backend, "ray"] = Field("auto", description="how environments are stepped; ray: by workers")
+    workers: PositiveInt = Field(2, description="processes on Ray that share num_envs")
+    worker_backend: Backend = Field("auto", description="how each of them steps its environments")
+    ray_mode: Literal["sync", "async"] = Field("sync", description="wait for all workers, or learn meanwhile")
+    ray_address: str | None = Field(None, description="of a running cluster, or auto; default: this machine")
+    step_timeout_s: PositiveFloat = Field(60.0, description="a worker whose environments take longer is replaced")
+    learners: PositiveInt = Field(1, description="processes on Ray that share every update")
     num_envs: PositiveInt = Field(8, description="environments that step together")
     seed: int = Field(0, ge=0, lt=2**31, description="fixes every random stream of the run")
     total_timesteps: PositiveInt = Field(100_000, description="environment steps over all environments together")
@@ -40,6 +56,7 @@ class TrainConfig(BaseModel):
     run_name: str | None = Field(None, description="name of the run directory; default: time and seed")
     eval_episodes: int = Field(20, ge=0, description="greedy episodes of an evaluation; 0: never evaluate")
     eval_interval: PositiveInt | None = Field(None, description="steps between evaluations; default: at the end only")
+    eval_in_background: bool = Field(False, description="periodic evaluations on Ray, beside training")
     checkpoint_interval: PositiveInt = Field(50_000, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
     log_interval: PositiveInt = Field(1_000, description="steps between rows of metrics")
@@ -66,6 +83,18 @@ class TrainConfig(BaseModel):
             _parse(info.data["algo"], raw, info.data.get("schedule_horizon") or info.data.get("total_timesteps"))
         return raw
 
+    @model_validator(mode="after")
+    def _workers_fit(self) -> TrainConfig:
+        if self.learners > 1 and not self.learner_class().shares_updates:
+            raise ConfigError(f"learners: {self.algo} cannot share its updates; use 1")
+        if self.backend != "ray":
+            return self
+        if self.num_envs % self.workers:
+            raise ConfigError(f"num_envs: {self.num_envs} cannot be shared evenly by {self.workers} workers")
+        if self.ray_mode == "async" and not self.learner_class().bears_stale_data:
+            raise ConfigError(f"ray_mode: {self.algo} cannot learn from the data of older policies; use sync")
+        return self
+
     def learner_class(self) -> Any:
         return algorithm(self.algo).learner_class()
 
@@ -74,7 +103,13 @@ class TrainConfig(BaseModel):
 
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
-        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self.backend)
+        backend = self.worker_backend if self.backend == "ray" else self.backend
+        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), backend)
+
+    def in_one_process(self) -> TrainConfig:
+        """The same without Ray, for a session that is asked, or one of many."""
+        backend = self.worker_backend if self.backend == "ray" else self.backend
+        return self.model_copy(update={"backend": backend, "learners": 1, "eval_in_background": False})
 
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""

@@ -38,6 +38,9 @@ class RunSink:
     def save(self, session: Session, *, is_best: bool) -> None:
         self.store.save(session.progress.global_step, session.state_dict(), is_best=is_best)
 
+    def mark_best(self, step: int) -> None:
+        self.store.mark_best(step)
+
     def close(self) -> None:
         for logger in self._loggers:
             logger.close()
@@ -67,13 +70,19 @@ def resume_run(
     env: EnvSource | None = None,
     callbacks: Sequence[Callback] = (),
     display: Mode = "none",
+    **changes: Any,
 ) -> TrainResult:
-    """Goes on from the latest checkpoint as if nothing had happened, to the old budget or to a larger one."""
+    """Goes on from the latest checkpoint as if nothing had happened, to the old budget or to a larger one.
+
+    `changes` are other keys of the config. Where environments are stepped elsewhere than before (`backend`, `workers`,
+    `ray_mode`), their episodes begin anew.
+    """
     run_dir = Path(run_dir)
     if not (run_dir / "config.yaml").is_file():
         raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
     state = load_checkpoint(run_dir)
-    config = resumed_config(make_config(state["config"]), total_timesteps, stretch_schedules=stretch_schedules)
+    config = make_config({**state["config"], **changes})
+    config = resumed_config(config, total_timesteps, stretch_schedules=stretch_schedules)
     session = Session(config, env=env)
     session.load_state_dict(state)
     write_config(run_dir, config)

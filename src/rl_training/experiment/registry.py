@@ -76,7 +76,7 @@ REGISTRY: dict[str, AlgorithmRow] = {
             paper="arXiv:1802.01561",
             year=2018,
             family="policy gradient",
-            scope="V-trace on rollouts of any policy version; actors in the learner's process",
+            scope="V-trace on rollouts of any policy version; actors in the learner's process or on Ray",
         ),
         AlgorithmRow(
             name="appo",
@@ -85,7 +85,7 @@ REGISTRY: dict[str, AlgorithmRow] = {
             paper="arXiv:1912.00167",
             year=2019,
             family="policy gradient",
-            scope="IMPALA with PPO's clipped surrogate and an optional target network; actors in the learner's process",
+            scope="IMPALA with PPO's clipped surrogate and an optional target network; actors as IMPALA's",
         ),
         AlgorithmRow(
             name="ppg",

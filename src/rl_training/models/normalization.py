@@ -92,7 +92,10 @@ class RewardNormalizer(nn.Module):
 
         Rows that are not `valid` are no rewards: they pay 0 between two episodes, where the trace is 0 as well.
         """
-        trace = self.traces.get(str(source), torch.zeros(rewards.shape[1], device="cpu")).numpy().copy()
+        none = torch.zeros(rewards.shape[1], device="cpu")
+        trace = self.traces.get(str(source), none).numpy().copy()
+        if len(trace) != len(none):  # of a collector with other environments, before the run was resumed
+            trace = none.numpy()
         discounted = np.empty(rewards.shape, dtype=np.float32)
         for t, (reward, ended) in enumerate(zip(rewards.cpu().numpy(), done.cpu().numpy(), strict=True)):
             trace = gamma * trace + reward

@@ -50,12 +50,20 @@ class PolicySnapshot:
     weights: Mapping[str, Any] | None = None
 
 
+def apply_snapshot(policy: Policy, snapshot: PolicySnapshot) -> None:
+    for name, value in snapshot.controls.items():
+        setattr(policy, name, value)
+    if snapshot.weights is not None:
+        policy.load_state_dict(snapshot.weights)
+
+
 class Collector(Protocol):
     """Local or remote: the loop does not know."""
 
     num_envs: int
     restorable: bool
     shares_weights: bool
+    layout: list[int]  # how many environments each process steps
 
     def publish(self, snapshot: PolicySnapshot) -> None: ...
 
@@ -64,11 +72,19 @@ class Collector(Protocol):
     def restart(self, seed: int) -> None:
         """Begins new episodes everywhere: what follows depends on nothing that came before."""
 
+    def metrics(self) -> Mapping[str, float]:
+        """How collecting went since the last call."""
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None: ...
+
+
+def layout_of(state: Mapping[str, Any]) -> list[int]:
+    """The layout of the collector whose state it is."""
+    return [len(part["starts"]) for part in state.get("workers", [state])]
 
 
 class EpisodeTracker:
@@ -116,6 +132,7 @@ class LocalCollector:
         self.envs = envs
         self.policy = policy
         self.num_envs = envs.num_envs
+        self.layout = [envs.num_envs]
         self.restorable = envs.restorable
         self.source = source
         self._version = 0
@@ -126,10 +143,7 @@ class LocalCollector:
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         self._version = snapshot.version
-        for name, value in snapshot.controls.items():
-            setattr(self.policy, name, value)
-        if snapshot.weights is not None:
-            self.policy.load_state_dict(snapshot.weights)
+        apply_snapshot(self.policy, snapshot)
 
     def restart(self, seed: int) -> None:
         self._generator.manual_seed(seed)
@@ -203,6 +217,9 @@ class LocalCollector:
             source=self.source,
             **{name: rows.tensor(name).to(device) for name in names},
         )
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
 
     def _check_finite(self, rows: _Buffers, finals: list[_Final]) -> None:
         """Row `t` is what step `t` gave, row 0 what was there before; final observations are in no row."""

@@ -20,6 +20,9 @@ class Sink(Protocol):
 
     def save(self, session: Session, *, is_best: bool) -> None: ...
 
+    def mark_best(self, step: int) -> None:
+        """The checkpoint of that step, if it is still there, turned out to be the best."""
+
 
 def run_training(session: Session, *, callbacks: Sequence[Callback] = (), sinks: Iterable[Sink] = ()) -> None:
     """Collect, learn, log, evaluate, save, until the budget is spent or somebody asks to stop."""
@@ -31,13 +34,22 @@ def run_training(session: Session, *, callbacks: Sequence[Callback] = (), sinks:
         controls = _iterate(session, callbacks)
         due = _crossed(before, progress.global_step)
         if due(config.log_interval):
-            _log(session, session.meter.flush() | controls, callbacks, sinks)
+            _log(session, {**session.meter.flush(), **session.collector.metrics(), **controls}, callbacks, sinks)
         is_best = False
-        if config.eval_episodes and due(config.eval_interval):
+        evaluates = bool(config.eval_episodes) and due(config.eval_interval)
+        in_background = session.evaluator is not None
+        if in_background:
+            _take_in_evaluation(session, callbacks, sinks, wait=evaluates)
+        elif evaluates:
             is_best = _evaluate(session, callbacks, sinks)
-        if is_best or due(config.checkpoint_interval):
+        # What is evaluated beside training is saved now: should it turn out to be the best, it is there.
+        if is_best or due(config.checkpoint_interval) or (evaluates and in_background):
             _save(session, callbacks, sinks, is_best=is_best)
             saved_at = progress.global_step
+        if evaluates and in_background:
+            session.evaluate_in_background()
+    if session.evaluator is not None:
+        _take_in_evaluation(session, callbacks, sinks, wait=True)
     if saved_at != progress.global_step:
         _save(session, callbacks, sinks, is_best=False)
     _notify(callbacks, "on_end", session)
@@ -55,7 +67,7 @@ def _iterate(session: Session, callbacks: Sequence[Callback]) -> dict[str, float
     rollout = collector.collect(learner.rollout_steps)
     progress.global_step += rollout.num_steps
     progress.add_episodes(rollout.episodes)
-    for result in learner.learn(rollout, global_step=progress.global_step):
+    for result in session.learn(rollout, updating):
         session.meter.add(result)
         progress.gradient_steps += result.num_gradient_steps
         _notify(callbacks, "on_update", session, result)
@@ -93,9 +105,24 @@ def _log(session: Session, metrics: Mapping[str, float], callbacks: Sequence[Cal
 def _evaluate(session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink]) -> bool:
     """Whether it was the best evaluation so far."""
     evaluation = session.evaluate(session.config.eval_episodes)
+    return _record(evaluation, session.progress.global_step, session, callbacks, sinks)
+
+
+def _take_in_evaluation(session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink], *, wait: bool) -> None:
+    """The evaluation that ran beside training, if it has ended."""
+    finished = session.evaluator.finished(wait=wait)
+    if finished and _record(finished.evaluation, finished.step, session, callbacks, sinks):
+        for sink in sinks:
+            sink.mark_best(finished.step)
+
+
+def _record(
+    evaluation: Evaluation, step: int, session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink]
+) -> bool:
+    """Whether it is the best so far."""
     is_best = session.progress.add_evaluation(evaluation)
     for sink in sinks:
-        sink.log(evaluation_row(evaluation, session.progress.global_step), session.progress.global_step)
+        sink.log(evaluation_row(evaluation, step), step)
     _notify(callbacks, "on_evaluation", session, evaluation)
     return is_best
 

@@ -54,6 +54,7 @@ class PPGLearner(PPOLearner):
     def build_algorithm(cls, params: Any, spaces: Spaces) -> PPG:
         options = cls.policy_options(params)
         options |= {"beta_clone": params.beta_clone, "aux_learning_rate": params.aux_learning_rate}
+        options["normalize_advantages"] = False  # `learn` does so, over the whole rollout
         return PPG(cls.build_policy(params, spaces), **options)
 
     @classmethod

@@ -36,6 +36,7 @@ class RecurrentPPOParams(PPOParams):
 
 class RecurrentPPOLearner(PPOLearner):
     Params = RecurrentPPOParams
+    shares_updates = False  # its minibatches are sequences
     params: RecurrentPPOParams
     algorithm: RecurrentPPO
 

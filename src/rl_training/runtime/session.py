@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -13,20 +13,20 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from rl_training.algorithms.base import Stateful
-from rl_training.data.rollout import Episode
+from rl_training.algorithms.base import Stateful, UpdateResult
+from rl_training.data.rollout import Episode, Rollout
 from rl_training.envs.factory import EnvSource, make_envs
-from rl_training.envs.types import Envs
+from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.models.torsos import has_image
-from rl_training.runtime.collector import Collector, LocalCollector
+from rl_training.runtime.collector import Collector, LocalCollector, PolicySnapshot, layout_of
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.meter import Meter
 
 RECENT_EPISODES = 100
-WEIGHTS, ACTING, BARRIER, EVALUATION = range(4)  # the random streams that derive from the run's seed
+WEIGHTS, ACTING, BARRIER, EVALUATION, WORKER = range(5)  # the random streams that derive from the run's seed
 
 
 def derive_seed(seed: int, stream: int, step: int = 0) -> int:
@@ -101,23 +101,43 @@ class Session(Stateful):
     def __init__(self, config: TrainConfig, *, env: EnvSource | None = None) -> None:
         self.config = config
         self.env = env
-        parsed = config.parsed_params()
-        self.controls = parsed.controls
-        envs = make_envs(config.env_spec(env), config.num_envs)
+        self.controls = config.parsed_params().controls
+        # With workers, one environment here tells what theirs are like.
+        envs = make_envs(config.env_spec(env), 1 if config.backend == "ray" else config.num_envs)
         limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
-        self.learner: Learner = config.learner_class()(
-            parsed.params,
-            envs.spaces,
-            num_envs=config.num_envs,
-            seed=derive_seed(config.seed, WEIGHTS),
-            device=resolve_device(config.device),
-        )
-        self.collector: Collector = LocalCollector(envs, self.policy, seed=derive_seed(config.seed, ACTING))
+        self.learner = make_learner(config, envs.spaces)
+        self.collector = self._make_collector(envs)
+        self.peers = self._make_peers()
+        self.evaluator = self._make_evaluator()
         self.progress = Progress()
         self.meter = Meter()
         self.stop_reason: str | None = None
         self._eval_envs: Envs | None = None
+
+    def _make_collector(self, envs: Envs) -> Collector:
+        seed = derive_seed(self.config.seed, ACTING)
+        if self.config.backend != "ray":
+            return LocalCollector(envs, self.policy, seed=seed)
+        from rl_training.runtime.ray_collector import RayCollector
+
+        envs.close()
+        options = {"restorable": envs.restorable, "device": self.policy.device}
+        return RayCollector(self.config, self.env, seed=seed, **options)
+
+    def _make_peers(self) -> Any:
+        if self.config.learners == 1:
+            return None
+        from rl_training.runtime.ray_learners import RayLearners
+
+        return RayLearners(self.config, self.learner)
+
+    def _make_evaluator(self) -> Any:
+        if not (self.config.eval_in_background and self.config.eval_interval and self.config.eval_episodes):
+            return None
+        from rl_training.runtime.ray_evaluator import RayEvaluator
+
+        return RayEvaluator(self.config, self.env)
 
     @property
     def policy(self) -> Any:
@@ -142,15 +162,37 @@ class Session(Stateful):
         if self._eval_envs is None or self._eval_envs.num_envs != num_envs:
             self._close_eval_envs()
             self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
-        chosen = derive_seed(self.config.seed, EVALUATION, self.progress.global_step) if seed is None else seed
+        chosen = self.evaluation_seed() if seed is None else seed
         return evaluate(
             self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
         )
 
+    def evaluation_seed(self) -> int:
+        return derive_seed(self.config.seed, EVALUATION, self.progress.global_step)
+
+    def evaluate_in_background(self) -> None:
+        """Of the policy as it is now; `evaluator.finished` has the answer later."""
+        step = self.progress.global_step
+        acting = self.controls.at(step, moment="acting")
+        snapshot = PolicySnapshot(self.progress.iterations, acting, self.policy.state_dict())
+        self.evaluator.submit(snapshot, step=step, seed=self.evaluation_seed())
+
+    def learn(self, rollout: Rollout, controls: Mapping[str, float]) -> Iterator[UpdateResult]:
+        """The learner's updates, whose work other learners may share."""
+        step = self.progress.global_step
+        if self.peers is not None:
+            self.peers.follow(rollout, controls, global_step=step)
+        yield from self.learner.learn(rollout, global_step=step)
+        if self.peers is not None:
+            self.peers.settle()
+
     def barrier(self) -> None:
         """Where environments hide their state, every checkpoint begins new episodes, resumed or not."""
         if not self.collector.restorable:
-            self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
+            self._restart_collector()
+
+    def _restart_collector(self) -> None:
+        self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"config": self.config.model_dump(mode="json"), "rng": _global_rng_state()}
@@ -159,18 +201,36 @@ class Session(Stateful):
         self.progress.load_state_dict(state["progress"])
         self.meter.load_state_dict(state["meter"])
         self.learner.load_state_dict(state["learner"])
-        self.collector.load_state_dict(state["collector"])
-        self.barrier()
+        if self.peers is not None:
+            self.peers.load_state_dict(state["learner"])
+        if layout_of(state["collector"]) == self.collector.layout:
+            self.collector.load_state_dict(state["collector"])
+            self.barrier()
+        else:  # the environments are divided otherwise now, so that nobody can go on where somebody stopped
+            self._restart_collector()
         _set_global_rng_state(state["rng"])
 
     def close(self) -> None:
         self.collector.close()
+        for part in (self.peers, self.evaluator):
+            if part is not None:
+                part.close()
         self._close_eval_envs()
 
     def _close_eval_envs(self) -> None:
         if self._eval_envs is not None:
             self._eval_envs.close()
             self._eval_envs = None
+
+
+def make_learner(config: TrainConfig, spaces: Spaces) -> Learner:
+    return config.learner_class()(
+        config.parsed_params().params,
+        spaces,
+        num_envs=config.num_envs,
+        seed=derive_seed(config.seed, WEIGHTS),
+        device=resolve_device(config.device),
+    )
 
 
 def default_threads(envs: Envs) -> int:

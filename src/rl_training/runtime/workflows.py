@@ -114,10 +114,10 @@ def trainer_for(learner: type) -> Callable[..., TrainResult]:
 def load_session(
     path: Path | str, *, which: str | int = "latest", env: EnvSource | None = None, **changes: Any
 ) -> Session:
-    """A session as the checkpoint left it; `changes` are config keys that may differ, such as the budget."""
+    """A session as the checkpoint left it, in this process; `changes` are config keys that may differ."""
     state = load_checkpoint(Path(path), which)
     config = make_config({**state["config"], **changes})
-    session = Session(config, env=env)
+    session = Session(config.in_one_process(), env=env)
     session.load_state_dict(state)
     return session
 

@@ -1,0 +1,221 @@
+"""Workers on Ray: the same numbers as at home, streams kept apart, faults survived or named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conformance import differences, rows_of, small_config, train_state, training_rows
+from rl_training.data.rollout import Rollout
+from rl_training.errors import EnvironmentFault, RLTrainingError
+from rl_training.experiment.checkpointing import load_checkpoint
+from rl_training.experiment.manager import resume_run, train_run
+from rl_training.runtime.collector import PolicySnapshot
+from rl_training.runtime.session import Session
+from rl_training.runtime.workflows import load_session
+from support import FaultyEnv, ScriptedEnv
+
+ray = pytest.importorskip("ray")
+from rl_training.experiment.ray_runs import train_in_parallel  # noqa: E402
+from rl_training.runtime import ray_session  # noqa: E402
+from rl_training.runtime.ray_session import connect  # noqa: E402
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_session() -> Iterator[None]:
+    connect(None)
+    yield
+    ray.shutdown()
+
+
+class DoomedEnv(ScriptedEnv):
+    """At the third step of each of its lives it meets the next fate; a file remembers how many it has met."""
+
+    def __init__(self, path: Path, *fates: str) -> None:
+        super().__init__(length=5)
+        self.path, self.fates, self.count = path, fates, 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.count += 1
+        met = len(self.path.read_bytes()) if self.path.exists() else 0
+        if self.count == 3 and met < len(self.fates):
+            self.path.write_bytes(b"x" * (met + 1))
+            if self.fates[met] == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(600)
+        return super().step(action)
+
+
+def ray_config(algo: str, output_dir: Path, **changes: Any) -> Any:
+    return small_config(algo, output_dir, backend="ray", **changes)
+
+
+def collected(session: Session, version: int) -> Rollout:
+    session.collector.publish(PolicySnapshot(version, weights=session.policy.state_dict()))
+    return session.collector.collect(8)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dreamer"])
+def test_one_worker_gives_the_local_numbers_and_the_run_goes_on_at_home(algo: str, tmp_path: Path) -> None:
+    at_home, _ = train_state(small_config(algo, tmp_path))
+    on_ray, _ = train_state(ray_config(algo, tmp_path, workers=1))
+    for run_dir in (at_home, on_ray):
+        resume_run(run_dir, total_timesteps=320, backend="auto")
+    differing = differences(load_checkpoint(at_home), load_checkpoint(on_ray))
+    assert [name for name in differing if name != "/config/workers"] == []
+
+
+def test_two_workers_side_by_side_resume_exactly(tmp_path: Path) -> None:
+    with closing(Session(ray_config("ppo", tmp_path, workers=2, num_envs=4))) as session:
+        first = collected(session, 0)
+        assert first.rewards.shape == (8, 4)
+        assert not torch.equal(first.obs[:, :2], first.obs[:, 2:]), "the workers have random numbers of their own"
+        state = session.state_dict()
+        expected = collected(session, 1)
+        session.load_state_dict(state)
+        again = collected(session, 1)
+    assert torch.equal(again.obs, expected.obs)
+    assert torch.equal(again.actions, expected.actions)
+    config = small_config("ppo", tmp_path, num_envs=4)
+    with closing(Session(config)) as at_home:  # where the environments are not divided: from new episodes
+        at_home.load_state_dict(state)
+        assert at_home.collector.collect(8).starts[0].all()
+
+
+def test_async_goes_on_with_a_local_run_overlaps_and_measures_its_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puts: list[Any] = []
+    put = ray.put
+    monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
+    run_dir, before = train_state(small_config("impala", tmp_path))
+    resume_run(run_dir, total_timesteps=1024, backend="ray", ray_mode="async")
+    rows, progress = training_rows(run_dir), load_checkpoint(run_dir)["progress"]
+    assert rows[-1]["fragment_lag"] >= 1
+    assert rows[-1]["policy_lag"] == rows[-1]["fragment_lag"]
+    assert max(row.get("overlap", 0) for row in rows) > 0
+    assert len(puts) == progress["iterations"] - before["progress"]["iterations"], "once per version, not per worker"
+    assert progress["global_step"] == rows[-1]["global_step"] >= 1024
+
+
+def test_async_replays_keep_the_workers_streams_apart(tmp_path: Path) -> None:
+    """Observations are [episode, t]: within a stream t counts up, or a new episode begins."""
+    config = ray_config("dreamer", tmp_path, ray_mode="async", workers=2, num_envs=4)
+    with closing(Session(config, env=partial(ScriptedEnv, length=5))) as session:
+        for version in range(6):
+            session.learner.replay.add(collected(session, version))
+        replay = session.learner.replay.state_dict()
+    assert (replay["filled"] > 0).all()
+    for first, last in pairwise(np.cumsum([0, *replay["filled"]])):
+        t = replay["columns"]["obs"][first:last, 1]
+        assert ((np.diff(t) == 1) | replay["columns"]["is_first"][first + 1 : last]).all()
+
+
+def test_a_worker_that_dies_or_hangs_is_replaced_and_its_fragment_counted(tmp_path: Path) -> None:
+    config = ray_config("ppo", tmp_path, workers=1, total_timesteps=128, step_timeout_s=1.0)
+    result = train_run(config, env=partial(DoomedEnv, tmp_path / "met", "dies", "hangs"))
+    assert result.metrics["lost_fragments"] == 2
+    assert result.global_step == 128
+
+
+@pytest.mark.parametrize(
+    ("fate", "error", "message"),
+    [("dies", RLTrainingError, "worker 0 died"), ("hangs", EnvironmentFault, "worker 0: .* hung for more than 1 s")],
+)
+def test_a_worker_that_does_so_again_and_again_stops_the_run(
+    fate: str, error: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_training.runtime.ray_collector.MAX_DEATHS", 1)
+    config = ray_config("ppo", tmp_path, workers=1, step_timeout_s=1.0)
+    with pytest.raises(error, match=message):
+        train_run(config, env=partial(DoomedEnv, tmp_path / "met", fate))
+
+
+def test_an_environment_that_raises_stops_the_run_as_at_home(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match=r"worker 0: .*the motor is stuck"):
+        train_run(ray_config("ppo", tmp_path, workers=1), env=partial(FaultyEnv, "raises"))
+
+
+def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    def fails(*_args: Any, **_options: Any) -> None:
+        raise Exception("The current node timed out during startup")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "init", fails)
+    with pytest.raises(RLTrainingError, match=r"attempt 3 of 3.*timed out during startup.*overloaded"):
+        ray_session.connect(None)
+    assert caplog.text.count("trying again") == 2
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_two_learners_with_half_of_each_minibatch_equal_one(algo: str, tmp_path: Path) -> None:
+    odd = {"algo_kwargs": {"rollout_steps": 33, "normalize_advantages": True}, "backend": "sync"}
+    _, alone = train_state(small_config(algo, tmp_path, **odd))
+    _, shared = train_state(small_config(algo, tmp_path, learners=2, **odd))
+    for name, weight in alone["learner"]["algorithm"]["policy"].items():
+        torch.testing.assert_close(shared["learner"]["algorithm"]["policy"][name], weight, atol=1e-5, rtol=0)
+
+
+def test_evaluation_in_the_background_gives_the_same_scores_and_marks_the_best(tmp_path: Path) -> None:
+    options = {"eval_interval": 64, "eval_episodes": 2, "total_timesteps": 256, "backend": "sync"}
+    beside, _ = train_state(small_config("ppo", tmp_path, eval_in_background=True, **options))
+    between, _ = train_state(small_config("ppo", tmp_path, **options))
+    scores = [[row["eval_return_mean"] for row in rows_of(d) if "eval_return_mean" in row] for d in (beside, between)]
+    assert scores[0] == scores[1]
+    assert (beside / "checkpoints" / "best").resolve().name == (between / "checkpoints" / "best").resolve().name
+
+
+def test_seeds_are_trained_at_a_time(tmp_path: Path) -> None:
+    configs = [ray_config("ppo", tmp_path / "ray", seed=seed) for seed in (3, 4)]
+    results = list(train_in_parallel(configs))
+    _, alone = train_state(small_config("ppo", tmp_path / "alone", seed=4))
+    assert [result.run_dir.name.rpartition("seed")[2] for result in results if result.run_dir] == ["3", "4"]
+    assert differences(load_checkpoint(results[1].run_dir), alone) == []
+
+
+def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path) -> None:
+    flags = ["--backend", "ray", "--workers", "1", "--display", "none", "--checkpoint-interval", "500"]
+    command = ["train", "--config", "ppo/cartpole", "--total-timesteps", "100000000", "--output-dir", str(tmp_path)]
+    marked = {**os.environ, "KILLED_DRIVER": str(tmp_path)}  # which every process that it starts inherits
+    driver = subprocess.Popen([sys.executable, "-m", "rl_training", *command, *flags], env=marked)
+    wait_until(lambda: len(list(tmp_path.glob("ppo/*/*/checkpoints/step-*"))) >= 2, seconds=90)
+    assert len(processes_with(f"KILLED_DRIVER={tmp_path}")) > 2
+    driver.kill()
+    driver.wait()
+    wait_until(lambda: not processes_with(f"KILLED_DRIVER={tmp_path}"), seconds=30)
+    (run_dir,) = tmp_path.glob("ppo/*/*")
+    with closing(load_session(run_dir)) as session:
+        assert session.progress.global_step > 0
+
+
+def wait_until(happened: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def processes_with(variable: str) -> list[str]:
+    """Of this user, alive, started with the variable in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if variable.encode() in (process / "environ").read_bytes():
+                found.append(process.name)
+    return found
