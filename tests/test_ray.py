@@ -198,7 +198,7 @@ def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path)
     assert len(processes_with(f"KILLED_DRIVER={tmp_path}")) > 2
     driver.kill()
     driver.wait()
-    wait_until(lambda: not processes_with(f"KILLED_DRIVER={tmp_path}"), seconds=30)
+    wait_until(lambda: not processes_with(f"KILLED_DRIVER={tmp_path}"), seconds=120)
     (run_dir,) = tmp_path.glob("ppo/*/*")
     with closing(load_session(run_dir)) as session:
         assert session.progress.global_step > 0
