@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare_sb3 import write_section
+from rl_training.experiment.plotting import plot_runs
+from rl_training.experiment.presets import load_preset
+from rl_training.experiment.runs import file_name
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+RUNS = ROOT / "runs" / "learn"
 SEEDS = range(5)
 
 # preset → the mean greedy return that the worst of the seeds has to reach.
@@ -62,6 +66,8 @@ def main() -> int:
     with ThreadPoolExecutor(args.jobs) as pool:
         for line in pool.map(lambda work: train(*work), missing):
             print(line, flush=True)
+    for preset in chosen:
+        draw(preset)
     write_table()
     missed = [preset for preset in chosen if worst(load(preset)) < BARS[preset]]
     print(f"{len(chosen) - len(missed)} presets reach their bar" + (f", missed: {', '.join(missed)}" if missed else ""))
@@ -70,7 +76,7 @@ def main() -> int:
 
 def train(preset: str, seed: int) -> str:
     """One seed in a process of its own, with one thread and its CPU time measured."""
-    flags = ["--seed", str(seed), "--threads", "1", "--output-dir", str(ROOT / "runs" / "learn"), "--display", "none"]
+    flags = ["--seed", str(seed), "--threads", "1", "--output-dir", str(RUNS), "--display", "none"]
     command = [sys.executable, "-m", "rl_training", "train", "--config", preset, *flags, "--json"]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -92,6 +98,19 @@ def train(preset: str, seed: int) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(load(preset) | {str(seed): result}, indent=2, sort_keys=True) + "\n")
     return f"{preset} seed {seed}: {result['return_mean']} in {result['cpu_seconds']} CPU s"
+
+
+def draw(preset: str) -> None:
+    """The learning curves of all seeds, if their runs are still there."""
+    algo, env_id = preset.partition("/")[0], load_preset(preset)["env_id"]
+    runs = RUNS / algo / file_name(env_id)
+    if runs.is_dir():
+        curve_path(preset).parent.mkdir(parents=True, exist_ok=True)
+        plot_runs([runs], curve_path(preset), title=preset)
+
+
+def curve_path(preset: str) -> Path:
+    return ROOT / "docs" / "images" / "curves" / f"{preset.replace('/', '_')}.svg"
 
 
 def result_path(preset: str) -> Path:
@@ -120,6 +139,8 @@ def write_table() -> None:
                 f"| `{preset}` | {steps:,} | {len(results)} | {mean:.1f} | {worst(results):.1f} | {bar:g} | {cpu:.0f} "
                 f"| `rl-training train --config {preset} --seeds 0-4` |"
             )
+    curves = [curve_path(preset) for preset in BARS if curve_path(preset).exists()]
+    lines += ["", *(f"![{path.stem}]({path.relative_to(ROOT / 'docs')})" for path in curves)]
     write_section(ROOT / "docs" / "benchmarks.md", "learn", "\n".join(lines))
 
 
