@@ -78,9 +78,13 @@ class IMPALA(ActorCriticAlgorithm):
             kept = batch["valid"].flatten().nonzero()[:, 0]
             evaluated = Evaluated(*(column[kept] for column in evaluated))
             columns = {name: column[kept] for name, column in columns.items()}
-        loss = self.loss(evaluated, columns)
+        return self.descend(evaluated, columns)
+
+    def descend(self, evaluated: Evaluated, batch: Batch) -> UpdateResult:
+        """The gradient step on rows, given what the policy says of them now."""
+        loss = self.loss(evaluated, batch)
         grad_norm = self.optimizer.step(loss.total, max_grad_norm=self.max_grad_norm)
-        return UpdateResult({"grad_norm": grad_norm, **self.metrics(loss, evaluated, columns)})
+        return UpdateResult({"grad_norm": grad_norm, **self.metrics(loss, evaluated, batch)})
 
     def reference(self, obs: Tree, evaluated: Evaluated) -> Tensor:
         """The distributions `[N, P]` of the policy whose values the traces estimate."""

@@ -63,7 +63,7 @@ class FlatOptimizer:
     ) -> None:
         self.flat: nn.Parameter = parameters.flat if isinstance(parameters, FlatOptimizer) else _flattened(parameters)
         self.grad: Tensor = self.flat.grad  # type: ignore[assignment]
-        self.combine: Callable[[Tensor], None] | None = None  # makes one gradient of several learners', in place
+        self.combine: Callable[[Tensor], None] | None = None  # makes one mean of several learners', in place
         self._optimizer = OPTIMIZERS[kind]([self.flat], learning_rate, eps)
 
     @property

@@ -14,34 +14,42 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_training.algorithms.base import Batch, UpdateResult
-from rl_training.data.trees import tree_leaves, tree_map
+from rl_training.algorithms.base import UpdateResult
+from rl_training.data.trees import tree_map
 from rl_training.errors import ConfigError
+from rl_training.models.actor_critic import Evaluated
 from rl_training.ops.losses import normalize
 
 
 class SharedUpdates:
-    """Stands in for an algorithm's `update`, for batches of rows; a process group must be there."""
+    """Stands in for a `method` of an algorithm that makes one gradient step on a batch of rows, its last argument.
 
-    def __init__(self, algorithm: Any) -> None:
+    That is `update` where rows come in any order, and `descend` where the policy has to see sequences first; what it
+    said of their rows comes before the batch. A process group must be there.
+    """
+
+    def __init__(self, algorithm: Any, method: str) -> None:
         self.algorithm = algorithm
-        self.update_share = algorithm.update
+        self.descend_on_share = getattr(algorithm, method)
         # Over the whole minibatch, not over the share, which would have another mean.
         self.normalize_advantages = algorithm.normalize_advantages
         algorithm.normalize_advantages = False
-        algorithm.update = self.update
+        setattr(algorithm, method, self.descend)
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    def descend(self, *arguments: Any, **options: Any) -> UpdateResult:
+        *evaluated, batch = arguments
         if self.normalize_advantages:
             batch = {**batch, "advantages": normalize(batch["advantages"])}
-        rows, learners = len(tree_leaves(batch)[0]), dist.get_world_size()
+        rows, learners = len(batch["advantages"]), dist.get_world_size()
         if rows < learners:
             raise ConfigError(f"learners: a minibatch of {rows} rows cannot be shared by {learners}")
         first, last = (rows * rank // learners for rank in (dist.get_rank(), dist.get_rank() + 1))
         weight = (last - first) / rows
+        shares = [Evaluated(*(column[first:last] for column in columns)) for columns in evaluated]
+        shares.append(tree_map(lambda leaf: leaf[first:last], batch))
         self.algorithm.optimizer.combine = lambda grad: _sum_over_learners(grad, weight)
         try:
-            result = self.update_share(tree_map(lambda leaf: leaf[first:last], batch), global_step=global_step)
+            result = self.descend_on_share(*shares, **options)
         finally:
             self.algorithm.optimizer.combine = None
         return UpdateResult(_mean_metrics(result, weight), result.num_gradient_steps)

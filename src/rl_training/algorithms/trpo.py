@@ -82,12 +82,17 @@ class TRPO(Algorithm):
         advantages = normalize(batch["advantages"]) if self.normalize_advantages else batch["advantages"]
         dist = self.policy.distribution(batch["obs"])
         surrogate, entropy = self._surrogate(dist, batch, advantages)
-        gradient = flat_gradient(surrogate, self.actor, retain_graph=True)
+        gradient = self._combined(flat_gradient(surrogate, self.actor, retain_graph=True))
         kl = self.policy.head.kl(dist.detach(), dist).mean()
-        fisher = hessian_vector_product(kl, self.actor, damping=self.cg_damping)
+        product = hessian_vector_product(kl, self.actor, damping=self.cg_damping)
+
+        def fisher(vector: Tensor) -> Tensor:
+            return self._combined(product(vector))
+
         direction = conjugate_gradient(fisher, gradient, iterations=self.cg_iterations)
         step = trust_region_step(direction, fisher, max_kl=self.target_kl)
-        search = self._line_search(step, batch, advantages, dist.detach(), surrogate.item())
+        objective = float(self._combined(surrogate.detach().clone()))
+        search = self._line_search(step, batch, advantages, dist.detach(), objective)
         return UpdateResult(
             {
                 "policy_loss": -surrogate.detach(),
@@ -115,7 +120,8 @@ class TRPO(Algorithm):
         def evaluate(point: Tensor) -> tuple[float, float]:
             vector_to_parameters(point, self.actor)
             dist = self.policy.distribution(batch["obs"])
-            return float(self._surrogate(dist, batch, advantages)[0]), float(self.policy.head.kl(old_dist, dist).mean())
+            gain, kl = self._surrogate(dist, batch, advantages)[0], self.policy.head.kl(old_dist, dist).mean()
+            return tuple(self._combined(torch.stack([gain, kl])).tolist())
 
         search = backtracking_line_search(
             evaluate,
@@ -128,6 +134,12 @@ class TRPO(Algorithm):
         )
         vector_to_parameters(search.point, self.actor)
         return search
+
+    def _combined(self, mean: Tensor) -> Tensor:
+        """A mean over rows that may be shared with other learners, in place."""
+        if self.optimizer.combine is not None:
+            self.optimizer.combine(mean)
+        return mean
 
     def _surrogate(self, dist: Tensor, batch: Batch, advantages: Tensor) -> tuple[Tensor, Tensor]:
         return trpo_surrogate(dist, batch, head=self.policy.head, advantages=advantages, ent_coef=self.ent_coef)

@@ -85,7 +85,7 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _workers_fit(self) -> TrainConfig:
-        if self.learners > 1 and not self.learner_class().shares_updates:
+        if self.learners > 1 and self.learner_class().shared_method is None:
             raise ConfigError(f"learners: {self.algo} cannot share its updates; use 1")
         if self.backend != "ray":
             return self

@@ -25,7 +25,7 @@ class A2CParams(ActorCriticParams):
 
 class A2CLearner(ActorCriticLearner):
     Params = A2CParams
-    shares_updates = True
+    shared_method = "update"
     params: A2CParams
     algorithm: A2C
 

@@ -41,6 +41,7 @@ class IMPALALearner(ActorCriticLearner):
     Params: ClassVar[type[VTraceParams]] = IMPALAParams
     controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR)
     bears_stale_data = True
+    shared_method = "descend"
     state_scalars: ClassVar[tuple[str, ...]] = ("version",)
     params: VTraceParams
     algorithm: IMPALA

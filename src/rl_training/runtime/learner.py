@@ -36,7 +36,7 @@ class Learner(Stateful, ABC):
     Params: ClassVar[type[Params]]
     controls: ClassVar[tuple[Control, ...]] = ()
     bears_stale_data: ClassVar[bool] = False  # whether rollouts of an older policy may be learned from
-    shares_updates: ClassVar[bool] = False  # whether every update is one gradient step on rows, in any order
+    shared_method: ClassVar[str | None] = None  # of the algorithm: a gradient step whose rows learners may share
     state_parts: ClassVar[tuple[str, ...]] = ("algorithm", "rng")
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:

@@ -28,7 +28,7 @@ class PPOParams(ActorCriticParams):
 
 class PPOLearner(ActorCriticLearner):
     Params: ClassVar[type[PPOParams]] = PPOParams
-    shares_updates: ClassVar[bool] = True
+    shared_method: ClassVar[str | None] = "update"
     controls = (*ActorCriticLearner.controls, CLIP_COEF, TARGET_KL)
     params: PPOParams
     algorithm: PPO

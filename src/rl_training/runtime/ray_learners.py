@@ -86,7 +86,7 @@ def join(learner: Learner, address: str, *, rank: int, learners: int) -> None:
     """Makes the learner's updates shared ones; returns when all have come."""
     backend = "nccl" if learner.algorithm.policy.device.type == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=address, rank=rank, world_size=learners, timeout=PATIENCE)
-    SharedUpdates(learner.algorithm)
+    SharedUpdates(learner.algorithm, str(learner.shared_method))
 
 
 def _free_port() -> int:

@@ -36,7 +36,7 @@ class RecurrentPPOParams(PPOParams):
 
 class RecurrentPPOLearner(PPOLearner):
     Params = RecurrentPPOParams
-    shares_updates = False  # its minibatches are sequences
+    shared_method = "descend"
     params: RecurrentPPOParams
     algorithm: RecurrentPPO
 

@@ -48,6 +48,7 @@ class TRPOParams(PolicyParams):
 
 class TRPOLearner(ActorCriticLearner):
     Params = TRPOParams
+    shared_method = "update"  # of the policy; every learner fits the critic alike
     controls = (LEARNING_RATE, ENT_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM, TARGET_KL, CG_DAMPING)
     params: TRPOParams
     algorithm: TRPO
