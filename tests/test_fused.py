@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rl_training.algorithms.a2c import A2C
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.ppo import PPO, ppo_loss
 from rl_training.envs.factory import EnvSpec, make_envs
@@ -210,18 +211,23 @@ def test_the_handwritten_gradient_is_autograds(options: dict[str, bool]) -> None
     torch.testing.assert_close(torch.from_numpy(ours.to_values), values.grad, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("options", [*OPTIONS, {"hidden": ()}, {"hidden": (32, 8)}, {"activation": "relu"}], ids=str)
-def test_fused_updates_equal_plain_ones(options: dict[str, Any]) -> None:
+SHAPES = [{"hidden": ()}, {"hidden": (32, 8)}, {"activation": "relu"}]
+UPDATES = [(PPO, {"clip_coef": 0.2, **options}) for options in (*OPTIONS, *SHAPES)]
+UPDATES += [(A2C, {"normalize_advantages": normalize, "optimizer": "rmsprop"}) for normalize in (False, True)]
+
+
+@pytest.mark.parametrize(("algorithm", "options"), UPDATES, ids=str)
+def test_fused_updates_equal_plain_ones(algorithm: type[PPO | A2C], options: dict[str, Any]) -> None:
     options = dict(options)
     torso = TorsoOptions(options.pop("hidden", (16, 16)), options.pop("activation", "tanh"))
     policy = make_policy(torso=torso, normalize_obs=True) if torso.hidden_sizes else make_linear_policy()
-    common = {"clip_coef": 0.2, "learning_rate": 1e-3, "ent_coef": 0.1, **options}
-    theirs = PPO(plain_twin(policy), **common)
-    ours = PPO(policy, **common)
-    assert ours.fused is not None
-    assert theirs.fused is None
+    common = {"learning_rate": 1e-3, "ent_coef": 0.1, **options}
+    theirs = algorithm(plain_twin(policy), **common)
+    ours = algorithm(policy, **common)
+    assert ours.policy.fused is not None
+    assert theirs.policy.fused is None
     for count in (64, 200, 64, 1):  # a batch may be larger or smaller than the memory kept from the one before
-        results = [ppo.update(rows(count)).metrics for ppo in (ours, theirs)]
+        results = [either.update(rows(count)).metrics for either in (ours, theirs)]
         assert results[0].keys() == results[1].keys()
         for name in results[1]:
             assert float(results[0][name]) == pytest.approx(float(results[1][name]), rel=1e-4, abs=1e-5), name
@@ -275,16 +281,23 @@ def test_double_precision_observations_take_the_plain_path() -> None:
 # ---- the optimizer and threads
 
 
-def test_adam_without_its_wrapper_steps_as_adam_bit_for_bit() -> None:
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        ("adam", lambda params: torch.optim.Adam(params, lr=0.01, eps=1e-5, fused=True)),
+        ("rmsprop", lambda params: torch.optim.RMSprop(params, lr=0.01, eps=1e-5)),
+    ],
+)
+def test_optimizers_without_their_wrappers_step_as_torchs_bit_for_bit(kind: str, plain: Any) -> None:
     start, pulls = torch.randn(50), torch.randn(10, 50)
-    ours = FlatOptimizer([torch.nn.Parameter(start.clone())], learning_rate=0.01, eps=1e-5)
+    ours = FlatOptimizer([torch.nn.Parameter(start.clone())], learning_rate=0.01, eps=1e-5, kind=kind)
     theirs = torch.nn.Parameter(start.clone())
-    adam = torch.optim.Adam([theirs], lr=0.01, eps=1e-5, fused=True)
+    optimizer = plain([theirs])
     for pull in pulls:
         ours.grad.copy_(pull)
         ours.apply_gradient(max_grad_norm=None)
         theirs.grad = pull.clone()
-        adam.step()
+        optimizer.step()
     assert torch.equal(ours.flat, theirs)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.models.actor_critic import ActorCritic, Evaluated
+from rl_training.ops.fused import a2c_gradient
 from rl_training.ops.losses import clipped_value_loss, normalize
 
 
@@ -38,20 +39,12 @@ class A2C(ActorCriticAlgorithm):
         self.normalize_advantages = normalize_advantages
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
-        loss = a2c_loss(
-            self.policy.evaluate_actions(batch["obs"], batch["actions"]),
-            batch,
-            ent_coef=self.ent_coef,
-            vf_coef=self.vf_coef,
-            normalize_advantages=self.normalize_advantages,
-        )
+        names = ("ent_coef", "vf_coef", "normalize_advantages")
+        options = {name: getattr(self, name) for name in names}
+        fused = self.policy.fused
+        if fused is not None and (inputs := fused.inputs(batch["obs"])) is not None:
+            return self.descend_fused(fused, inputs, batch, a2c_gradient, ("advantages", "returns"), options)
+        loss = a2c_loss(self.policy.evaluate_actions(batch["obs"], batch["actions"]), batch, **options)
         grad_norm = self.optimizer.step(loss.total, max_grad_norm=self.max_grad_norm)
-        return UpdateResult(
-            {
-                "loss": loss.total.detach(),
-                "policy_loss": loss.policy_loss.detach(),
-                "value_loss": loss.value_loss.detach(),
-                "entropy": loss.entropy.detach(),
-                "grad_norm": grad_norm,
-            }
-        )
+        metrics = {name: part.detach() for name, part in loss._asdict().items() if name != "total"}
+        return UpdateResult({"loss": loss.total.detach(), **metrics, "grad_norm": grad_norm})

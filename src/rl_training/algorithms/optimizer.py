@@ -39,9 +39,27 @@ class FlatAdam(torch.optim.Adam):
             )
 
 
+class FlatRMSprop(torch.optim.RMSprop):
+    """RMSprop for one tensor, as `FlatAdam`."""
+
+    def step_flat(self) -> None:
+        (group,) = self.param_groups
+        (flat,) = group["params"]
+        state = self.state[flat]
+        if not state:
+            self.step()
+            return
+        with torch.no_grad():
+            state["step"] += 1
+            squares = (
+                state["square_avg"].mul_(group["alpha"]).addcmul_(flat.grad, flat.grad, value=1.0 - group["alpha"])
+            )
+            flat.addcdiv_(flat.grad, squares.sqrt().add_(group["eps"]), value=-group["lr"])
+
+
 OPTIMIZERS: dict[str, Any] = {
     "adam": lambda params, lr, eps: FlatAdam(params, lr=lr, eps=eps, fused=True),
-    "rmsprop": lambda params, lr, eps: torch.optim.RMSprop(params, lr=lr, eps=eps, alpha=0.99),
+    "rmsprop": lambda params, lr, eps: FlatRMSprop(params, lr=lr, eps=eps, alpha=0.99),
 }
 
 
@@ -85,10 +103,7 @@ class FlatOptimizer:
         if self.combine is not None:
             self.combine(self.grad)
         norm = self._clip(max_grad_norm)
-        if isinstance(self._optimizer, FlatAdam):
-            self._optimizer.step_flat()
-        else:
-            self._optimizer.step()
+        self._optimizer.step_flat()
         return norm
 
     def _clip(self, max_norm: float | None) -> Tensor:

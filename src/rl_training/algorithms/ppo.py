@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
 from rl_training.algorithms.base import Batch, UpdateResult
-from rl_training.models.actor_critic import ActorCritic, Evaluated, FusedPolicy
-from rl_training.ops.fused import categorical, categorical_gradient, ppo_gradient
+from rl_training.models.actor_critic import ActorCritic, Evaluated
+from rl_training.ops.fused import ppo_gradient
 from rl_training.ops.losses import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss, normalize
 
-COLUMNS = ("actions", "behavior_logprobs", "values", "advantages", "returns")
+COLUMNS = ("behavior_logprobs", "values", "advantages", "returns")
 
 
 class PPOLoss(NamedTuple):
@@ -69,7 +67,7 @@ class PPO(ActorCriticAlgorithm):
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
         if self.fused is not None and (inputs := self.fused.inputs(batch["obs"])) is not None:
-            return self.descend_fused(self.fused, inputs, batch)
+            return self.descend_fused(self.fused, inputs, batch, ppo_gradient, COLUMNS, self._loss_options())
         return self.descend(self.policy.evaluate_actions(batch["obs"], batch["actions"]), batch)
 
     def descend(self, evaluated: Evaluated, batch: Batch) -> UpdateResult:
@@ -88,18 +86,6 @@ class PPO(ActorCriticAlgorithm):
                 "grad_norm": grad_norm,
             }
         )
-
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
-    def descend_fused(self, fused: FusedPolicy, inputs: NDArray[np.float32], batch: Batch) -> UpdateResult:
-        """`descend` without autograd, for policies that have a NumPy form; the same step to rounding."""
-        arrays = {name: batch[name].numpy() for name in COLUMNS}
-        policy = categorical(fused.actor.forward(inputs), arrays["actions"])
-        values = fused.critic.forward(inputs)[0]
-        gradient = ppo_gradient(policy.logprobs, policy.entropy, values, arrays, **self._loss_options())
-        fused.actor.backward(categorical_gradient(policy, gradient.to_logprobs, gradient.to_entropy))
-        fused.critic.backward(gradient.to_values[None])
-        grad_norm = self.optimizer.apply_gradient(max_grad_norm=self.max_grad_norm)
-        return UpdateResult(gradient.metrics | {"grad_norm": grad_norm})
 
     def loss(self, evaluated: Evaluated, batch: Batch) -> PPOLoss:
         return ppo_loss(evaluated, batch, **self._loss_options())

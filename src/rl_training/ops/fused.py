@@ -1,7 +1,7 @@
-"""NumPy forms of a categorical policy and of PPO's loss, with their gradients written by hand.
+"""NumPy forms of a categorical policy and of the losses of PPO and A2C, with their gradients written by hand.
 
-On a few hundred rows a torch op costs more to launch than to compute. `ops.losses` and `algorithms.ppo.ppo_loss` are
-what these functions are tested against. Rows are the last axis, `[A, N]`.
+On a few hundred rows a torch op costs more to launch than to compute. `ops.losses`, `algorithms.ppo.ppo_loss` and
+`algorithms.a2c.a2c_loss` are what these functions are tested against. Rows are the last axis, `[A, N]`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def categorical_gradient(policy: Categorical, to_logprobs: Array, to_entropy: fl
     return weights
 
 
-class PPOGradient(NamedTuple):
+class LossGradient(NamedTuple):
     """The terms of the loss, and its derivatives; the entropy's is the same for every row."""
 
     metrics: dict[str, Any]
@@ -69,7 +69,7 @@ def ppo_gradient(
     vf_coef: float,
     clip_value_loss: bool,
     normalize_advantages: bool,
-) -> PPOGradient:
+) -> LossGradient:
     """`ppo_loss` of one minibatch with its diagnostics and its gradient."""
     rows = len(logprobs)
     advantages = normalized(batch["advantages"]) if normalize_advantages else batch["advantages"]
@@ -92,7 +92,34 @@ def ppo_gradient(
     }
     # Where the clip decides the minimum it holds the ratio, and no gradient passes.
     to_logprobs = np.where(gains == free, free, np.float32(0.0)) * np.float32(-1.0 / rows)
-    return PPOGradient(metrics, to_logprobs, errors * np.float32(vf_coef / rows), -ent_coef / rows)
+    return LossGradient(metrics, to_logprobs, errors * np.float32(vf_coef / rows), -ent_coef / rows)
+
+
+def a2c_gradient(
+    logprobs: Array,
+    entropy: Array,
+    values: Array,
+    batch: Mapping[str, Array],
+    *,
+    ent_coef: float,
+    vf_coef: float,
+    normalize_advantages: bool,
+) -> LossGradient:
+    """`a2c_loss` of a rollout with its gradient."""
+    rows = len(logprobs)
+    advantages = normalized(batch["advantages"]) if normalize_advantages else batch["advantages"]
+    errors, squares = value_errors(values, batch, None)
+    policy_loss = -(advantages @ logprobs) / rows
+    value_loss = 0.5 * squares.sum() / rows
+    mean_entropy = entropy.sum() / rows
+    metrics = {
+        "loss": policy_loss + vf_coef * value_loss - ent_coef * mean_entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": mean_entropy,
+    }
+    to_logprobs = advantages * np.float32(-1.0 / rows)
+    return LossGradient(metrics, to_logprobs, errors * np.float32(vf_coef / rows), -ent_coef / rows)
 
 
 def value_errors(values: Array, batch: Mapping[str, Array], clip_coef: float | None) -> tuple[Array, Array]:
