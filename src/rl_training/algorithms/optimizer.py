@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -119,7 +120,7 @@ class FlatOptimizer:
         return torch.from_numpy(np.asarray(length))
 
     def is_finite(self) -> bool:
-        return bool(torch.isfinite(self.flat.sum()))
+        return math.isfinite(float(self.flat.detach().sum()))
 
     def state_dict(self) -> dict[str, Any]:
         """The moments; the parameters themselves belong to their modules."""
