@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rl_training.envs.factory import Backend, EnvSource, EnvSpec
 from rl_training.envs.wrappers import parse_wrappers
@@ -26,6 +35,7 @@ class TrainConfig(BaseModel):
 
     algo: str = Field(description="algorithm, as `rl-training list` names it")
     env_id: str = Field(description="Gymnasium id or package.module:factory")
+    tasks: list[str] = Field([], description="several environments trained together, in place of env_id")
     env_kwargs: dict[str, Any] = Field({}, description="passed to the environment")
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
     wrappers: list[str | dict[str, Any]] = Field([], description="wrappers by name, innermost first")
@@ -47,6 +57,16 @@ class TrainConfig(BaseModel):
     target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
     early_stop_patience: PositiveInt | None = Field(None, description="stop after so many evaluations without a best")
     algo_kwargs: dict[str, Any] = Field({}, description="hyper-parameters, schedules and warm-ups of the algorithm")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_tasks(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        if not raw.get("tasks"):
+            return raw
+        name = "+".join(map(str, raw["tasks"]))
+        if raw.get("env_id", name) != name:
+            raise ValueError(f"tasks stand in place of env_id; leave out env_id {raw['env_id']!r}")
+        return {**raw, "env_id": name}
 
     @field_validator("algo")
     @classmethod
@@ -74,7 +94,7 @@ class TrainConfig(BaseModel):
 
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
-        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self.backend)
+        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self.backend, tuple(self.tasks))
 
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""
