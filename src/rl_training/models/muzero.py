@@ -57,6 +57,7 @@ class Unrolled(NamedTuple):
     value: Tensor
     reward: Tensor
     latents: Tensor
+    routing: tuple[Tensor, ...] = ()  # [N, E] router probabilities of each mixture of experts, if the model has any
 
 
 def unit_range(x: Tensor) -> Tensor:
