@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from conformance import SMALL_PLANNER, assert_schedule_is_applied_and_logged, rows_of, train_state, training_rows
 from rl_training import ScaleZero
 from rl_training.experiment.config import make_config
 from rl_training.experiment.presets import load_preset
+from support import TruncationEnv
 from test_muzero_update import QUICK
 
 
@@ -33,3 +35,11 @@ def test_two_tasks_are_learned_at_once() -> None:
     scores = agent.evaluate(episodes=32)
     assert scores[f"return_mean/{tasks[0]}"] == 1.0
     assert scores[f"return_mean/{tasks[1]}"] == 8.0
+
+
+def test_a_time_limit_is_not_a_death() -> None:
+    """Every state is worth 1 / (1 - gamma) = 5; with the ends taken for deaths the mean over an episode is 3.2."""
+    changes = {"gamma": 0.8, "n_steps": 10, "support_size": 5, "reanalyse_fraction": 0.5, "num_simulations": 2}
+    agent = ScaleZero(TruncationEnv, **{**QUICK, **changes})
+    agent.train(1_000)
+    assert 4.4 < agent.policy.values(torch.ones(1, 1)).item() < 5.4
