@@ -23,6 +23,7 @@ class TaskObservations(spaces.Dict):
     def __init__(self, names: Sequence[str], of_tasks: Sequence[Spaces]) -> None:
         self.names = tuple(names)
         self.columns: tuple[str, ...] = ()  # of each task
+        self.actions: tuple[spaces.Discrete, ...] = ()
         distinct: list[spaces.Space] = []
         for name, task in zip(names, of_tasks, strict=True):
             if not isinstance(task.action, spaces.Discrete):
@@ -30,7 +31,8 @@ class TaskObservations(spaces.Dict):
             if task.observation not in distinct:
                 distinct.append(task.observation)
             self.columns += (f"obs_{distinct.index(task.observation)}",)
-        self.num_actions = tuple(int(task.action.n) for task in of_tasks)  # type: ignore[attr-defined]
+            self.actions += (task.action,)
+        self.num_actions = tuple(int(action.n) for action in self.actions)
         columns = {f"obs_{index}": space for index, space in enumerate(distinct)}
         super().__init__({**columns, TASK: spaces.Discrete(len(self.names))})
 
@@ -46,16 +48,14 @@ class MultiTaskEnvs(Envs):
         self.observations = TaskObservations(names, [group.spaces for group in groups])
         self.spaces = Spaces(self.observations, spaces.Discrete(max(self.observations.num_actions)))
         self._firsts = [0, *accumulate(group.num_envs for group in groups)]
-        self._actions = [group.spaces.action for group in groups]
 
     def reset(self, seed: int) -> Any:
         firsts = zip(self.groups, self._firsts, strict=False)
         return self._joined([group.reset(seed + first) for group, first in firsts])
 
     def step(self, actions: NDArray[Any]) -> EnvStep:
-        steps = []
-        for group, space, chosen in zip(self.groups, self._actions, np.split(actions, self._firsts[1:-1]), strict=True):
-            steps.append(group.step(chosen % space.n + space.start))  # type: ignore[attr-defined]
+        parts = zip(self.groups, self.observations.actions, np.split(actions, self._firsts[1:-1]), strict=True)
+        steps = [group.step(chosen % space.n + space.start) for group, space, chosen in parts]
         ended = [(task, step.final_obs) for task, step in enumerate(steps) if len(step.final_rows)]
         flags = ("rewards", "terminated", "truncated", "valid", "starts")
         return EnvStep(
