@@ -51,8 +51,11 @@ def scores(name: str) -> str:
     found = []
     for path in sorted((ROOT / "benchmarks" / "results" / name).glob("*.json")):
         results = json.loads(path.read_text()).values()
-        worst = min(result["return_mean"] for result in results)
-        found.append(f"`{name}/{path.stem}` {worst:.0f} (worst of {len(results)} seeds)")
+        tasks = sorted({key for result in results for key in result if key.startswith("return_mean/")})
+        for metric in tasks or ["return_mean"]:
+            worst = min(result[metric] for result in results)
+            preset = " ".join([f"`{name}/{path.stem}`", *metric.split("/")[1:]])
+            found.append(f"{preset} {worst:.0f} (worst of {len(results)} seeds)")
     return f"Score: {'; '.join(found)}." if found else "Score: not measured."
 
 

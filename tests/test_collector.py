@@ -11,7 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
-from rl_training.data.rollout import Rollout
+from rl_training.data.rollout import Episode, Rollout
 from rl_training.data.trees import tree_map
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.sync import SyncEnvs
@@ -152,7 +152,7 @@ def test_episodes_are_counted_once_with_their_raw_returns(mode: str) -> None:
     episodes = [episode for _ in range(4) for episode in collector.collect(3).episodes]
     # 12 rows are 4 episodes of 3, or 3 of 3 and a reset, in each of two environments; 1 + 2 + 3 = 6.
     assert len(episodes) == {"NEXT_STEP": 6}.get(mode, 8)
-    assert set(episodes) == {(6.0, 3)}
+    assert set(episodes) == {Episode(6.0, 3)}
 
 
 # ---- one collect after the other

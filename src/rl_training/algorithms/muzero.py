@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.target_network import TargetNetwork
-from rl_training.models.muzero import MuZeroModel, Unrolled
+from rl_training.models.muzero import PlanningModel, Unrolled
 from rl_training.search.policy import SearchPolicy
 
 
@@ -42,7 +42,7 @@ def unroll_scale(unroll_steps: int, like: Tensor) -> Tensor:
     return scale
 
 
-def muzero_loss(unrolled: Unrolled, batch: Batch, *, model: MuZeroModel, value_coef: float) -> MuZeroLoss:
+def muzero_loss(unrolled: Unrolled, batch: Batch, *, model: PlanningModel, value_coef: float) -> MuZeroLoss:
     """Policy, value and reward cross-entropies along the unroll, each window by its importance weight."""
     scale = unroll_scale(len(batch["actions"]), unrolled.policy) * batch["weights"]
     policy = cross_entropy(unrolled.policy, batch["policies"]) * batch["has_state"]
@@ -79,7 +79,7 @@ class MuZero(Algorithm):
         self.max_grad_norm = max_grad_norm
 
     @property
-    def model(self) -> MuZeroModel:
+    def model(self) -> PlanningModel:
         return self.policy.model
 
     def update(self, batch: Batch, *, global_step: int = 0) -> PrioritizedResult:

@@ -29,13 +29,18 @@ class Agent:
 
     algo: ClassVar[str]
 
-    def __init__(self, env: EnvSource, **overrides: Any) -> None:
-        """`overrides` are keys of `TrainConfig`, or hyper-parameters, schedules and warm-ups of the algorithm."""
+    def __init__(self, env: EnvSource | None = None, **overrides: Any) -> None:
+        """`overrides` are keys of `TrainConfig`, or hyper-parameters, schedules and warm-ups of the algorithm.
+
+        Several environments at once are `tasks=[...]` in place of `env`.
+        """
         known = {key: value for key, value in overrides.items() if key in TrainConfig.model_fields}
         params = {key: value for key, value in overrides.items() if key not in known}
-        env_id = env if isinstance(env, str) else f"{PYTHON_PREFIX}{getattr(env, '__name__', type(env).__name__)}"
+        if env is not None:
+            named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+            known["env_id"] = named if isinstance(env, str) else f"{PYTHON_PREFIX}{named}"
         algo_kwargs = {**known.pop("algo_kwargs", {}), **params}
-        config = make_config({"algo": self.algo, "env_id": env_id, **known, "algo_kwargs": algo_kwargs})
+        config = make_config({"algo": self.algo, **known, "algo_kwargs": algo_kwargs})
         self._session = Session(config, env=None if isinstance(env, str) else env)
 
     @property

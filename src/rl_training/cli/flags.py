@@ -35,7 +35,7 @@ def parse_value(key: str, text: str) -> Any:
         value = with_numbers(yaml.safe_load(text))
     except yaml.YAMLError as error:
         raise ConfigError(f"{key}: cannot read {text!r} as a value: {' '.join(str(error).split())}") from error
-    if key in ("loggers", "wrappers") and isinstance(value, str):
+    if key in ("loggers", "tasks", "wrappers") and isinstance(value, str):
         return value.split(",")
     return value
 
@@ -71,6 +71,12 @@ def score_text(scores: dict[str, Any]) -> str:
     if scores.get("return_mean") is None:
         return "not evaluated"
     spread = f" ± {scores['return_std']:.1f}" if scores.get("return_std") is not None else ""
-    return (
-        f"return {scores['return_mean']:.1f}{spread}, worst {scores['return_min']:.1f}, {scores['episodes']} episodes"
+    tasks = [f"{key.partition('/')[2]} {mean:.1f}" for key, mean in scores.items() if key.startswith("return_mean/")]
+    return ", ".join(
+        [
+            f"return {scores['return_mean']:.1f}{spread}",
+            *tasks,
+            f"worst {scores['return_min']:.1f}",
+            f"{scores['episodes']} episodes",
+        ]
     )

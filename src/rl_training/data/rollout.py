@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -18,6 +18,15 @@ class Episode(NamedTuple):
 
     total_reward: float
     length: int
+    task: str = ""  # its name, where there are several
+
+
+def task_means(episodes: Iterable[Episode]) -> dict[str, float]:
+    """`return_mean/<task>` of each task; nothing where there is only one."""
+    returns: dict[str, list[float]] = {}
+    for episode in episodes:
+        returns.setdefault(episode.task, []).append(episode.total_reward)
+    return {f"return_mean/{task}": sum(paid) / len(paid) for task, paid in sorted(returns.items()) if task}
 
 
 @dataclass(frozen=True)

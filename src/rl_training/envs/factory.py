@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
+from rl_training.envs.multitask import MultiTaskEnvs, split_evenly
 from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.traced import Traced
 from rl_training.envs.types import Envs, Spaces
@@ -32,6 +33,7 @@ class EnvSpec:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: Sequence[str | Mapping[str, Any]] = ()
     backend: Backend = "auto"
+    tasks: Sequence[str] = ()  # several sources at once, in place of the one
 
     @property
     def name(self) -> str:
@@ -59,6 +61,10 @@ def _named(spec: EnvSpec) -> Iterator[None]:
 
 def make_envs(spec: EnvSpec, num_envs: int) -> Envs:
     """The environments behind the backend that the spec names, or the quickest that fits."""
+    if spec.tasks:
+        counts = split_evenly(num_envs, spec.tasks)
+        groups = [replace(spec, source=task, tasks=()) for task in spec.tasks]
+        return MultiTaskEnvs(spec.tasks, [make_envs(*group) for group in zip(groups, counts, strict=True)])
     return _BACKENDS[choose_backend(spec)](spec, num_envs)
 
 

@@ -46,6 +46,7 @@ class Envs(ABC):
 
     num_envs: int
     spaces: Spaces
+    tasks: tuple[str, ...] = ()  # the task of each environment, where there are several
     restorable: bool = False  # whether `state_dict` holds the whole state
 
     @abstractmethod

@@ -36,6 +36,7 @@ class TrainConfig(BaseModel):
 
     algo: str = Field(description="algorithm, as `rl-training list` names it")
     env_id: str = Field(description="Gymnasium id or package.module:factory")
+    tasks: list[str] = Field([], description="several environments trained together, in place of env_id")
     env_kwargs: dict[str, Any] = Field({}, description="passed to the environment")
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
     wrappers: list[str | dict[str, Any]] = Field([], description="wrappers by name, innermost first")
@@ -64,6 +65,16 @@ class TrainConfig(BaseModel):
     target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
     early_stop_patience: PositiveInt | None = Field(None, description="stop after so many evaluations without a best")
     algo_kwargs: dict[str, Any] = Field({}, description="hyper-parameters, schedules and warm-ups of the algorithm")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_tasks(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        if not raw.get("tasks"):
+            return raw
+        name = "+".join(map(str, raw["tasks"]))
+        if raw.get("env_id", name) != name:
+            raise ValueError(f"tasks stand in place of env_id; leave out env_id {raw['env_id']!r}")
+        return {**raw, "env_id": name}
 
     @field_validator("algo")
     @classmethod
@@ -104,7 +115,7 @@ class TrainConfig(BaseModel):
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
         backend = self.worker_backend if self.backend == "ray" else self.backend
-        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), backend)
+        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), backend, tuple(self.tasks))
 
     def in_one_process(self) -> TrainConfig:
         """The same without Ray, for a session that is asked, or one of many."""

@@ -141,6 +141,15 @@ REGISTRY: dict[str, AlgorithmRow] = {
             family="search",
             scope="MuZero with consistency, value prefix, off-policy correction and reanalyse; spaces as MuZero",
         ),
+        AlgorithmRow(
+            name="scalezero",
+            class_name="ScaleZero",
+            title="ScaleZero",
+            paper="arXiv:2509.07945",
+            year=2025,
+            family="search",
+            scope="transformer with mixtures of experts, several tasks in one model, staged adapters; spaces as MuZero",
+        ),
     )
 }
 

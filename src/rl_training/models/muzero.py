@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ class Unrolled(NamedTuple):
     value: Tensor
     reward: Tensor
     latents: Tensor
+    routing: tuple[Tensor, ...] = ()  # [N, E] router probabilities of each mixture of experts, if the model has any
 
 
 def unit_range(x: Tensor) -> Tensor:
@@ -87,18 +89,58 @@ def with_biases(torso: Torso) -> Torso:
     return torso
 
 
-class MuZeroModel(nn.Module):
-    """Latents are vectors in [0, 1]; scalars are categorical over −S … S after the signed hyperbolic transform."""
+class PlanningModel(nn.Module):
+    """What searches and updates ask of a model. Scalars are categorical over −S … S after the hyperbolic transform."""
 
     support: Tensor
 
-    def __init__(self, spaces: Spaces, options: MuZeroOptions) -> None:
+    def __init__(self, spaces: Spaces, support_size: int) -> None:
         super().__init__()
         if not isinstance(spaces.action, gym_spaces.Discrete):
             raise ConfigError(f"tree search needs a Discrete action space, got {spaces.action}")
         self.num_actions = int(spaces.action.n)
+        support = torch.arange(-support_size, support_size + 1, dtype=torch.float32)
+        self.register_buffer("support", support, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.support.device
+
+    @abstractmethod
+    def observe(self, obs: Tree) -> None:
+        """Moves the observation statistics by a batch of raw observations."""
+
+    @abstractmethod
+    def unroll(self, obs: Tree, actions: Tensor) -> Unrolled:
+        """What an update trains, along actions `[K, B]`."""
+
+    @abstractmethod
+    def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
+        """(latents, values, policy logits) of roots."""
+
+    @abstractmethod
+    def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(latents, rewards, values, policy logits) after an action, as the search asks for them."""
+
+    def scalar(self, logits: Tensor) -> Tensor:
+        return signed_parabolic(expected_value(logits, self.support))
+
+    def categorical(self, scalars: Tensor) -> Tensor:
+        """Two-hot targets of scalars."""
+        return two_hot(signed_hyperbolic(scalars), self.support)
+
+    def planner(self) -> RecurrentWeights | None:
+        """What a compiled search needs; None where only `recurrent` can serve."""
+        return None
+
+
+class MuZeroModel(PlanningModel):
+    """Latents are vectors in [0, 1]."""
+
+    def __init__(self, spaces: Spaces, options: MuZeroOptions) -> None:
+        super().__init__(spaces, options.support_size)
         self.latent_size = options.latent_size
-        bins = 2 * options.support_size + 1
+        bins = len(self.support)
         self.normalizer = ObsNormalizer(spaces.observation) if options.normalize_obs else None
         self.torso = with_biases(make_torso(spaces.observation, options.torso))
         self.project = nn.Linear(self.torso.out_features, options.latent_size)
@@ -108,19 +150,12 @@ class MuZeroModel(nn.Module):
         self.prediction = MLP(options.latent_size, [options.hidden_size], "relu")
         self.policy_head = zeroed(nn.Linear(options.hidden_size, self.num_actions))
         self.value_head = zeroed(nn.Linear(options.hidden_size, bins))
-        support = torch.arange(-options.support_size, options.support_size + 1, dtype=torch.float32)
-        self.register_buffer("support", support, persistent=False)
-
-    @property
-    def device(self) -> torch.device:
-        return self.support.device
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""
         return unit_range(self.project(self.torso(obs if self.normalizer is None else self.normalizer(obs))))
 
     def observe(self, obs: Tree) -> None:
-        """Moves the observation statistics by a batch of raw observations."""
         if self.normalizer is not None:
             self.normalizer.update(obs)
 
@@ -151,26 +186,16 @@ class MuZeroModel(nn.Module):
         )
 
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
-        """(latents, values, policy logits) of roots."""
         latents = self.represent(obs)
         policy, value = self.predict(latents)
         return latents, self.scalar(value), policy
 
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(latents, rewards, values, policy logits) after an action, as the search asks for them."""
         following, hidden = self.imagine(latents, actions)
         policy, value = self.predict(following)
         return following, self.scalar(self.reward_head(hidden)), self.scalar(value), policy
 
-    def scalar(self, logits: Tensor) -> Tensor:
-        return signed_parabolic(expected_value(logits, self.support))
-
-    def categorical(self, scalars: Tensor) -> Tensor:
-        """Two-hot targets of scalars."""
-        return two_hot(signed_hyperbolic(scalars), self.support)
-
     def planner(self) -> RecurrentWeights | None:
-        """What a compiled search needs; None where only `recurrent` can serve."""
         if self.device.type != "cpu":
             return None
         layers: tuple[Any, ...] = (

@@ -61,6 +61,22 @@ def unroll_targets(
     return UnrollTargets(values, rewards[:unroll_steps].astype(np.float32), has_state, known, known[:-1])
 
 
+def observed_states(window: Mapping[str, Flags], written: Flags) -> tuple[NDArray[np.int64], Flags]:
+    """(rows, known): where the observations of the K + 1 states of a window are, and which of them are known at all.
+
+    The observation that ends an episode is one of them; after a termination it stays, after a time limit nothing is
+    known.
+    """
+    real = same_episode(window, written)
+    is_final = np.zeros_like(real)
+    is_final[1:] = real[:-1] & ~real[1:] & written[1:] & window["is_last"][1:]
+    seen = real | is_final
+    newest = seen.sum(0) - 1
+    steps = np.arange(len(real))[:, None]
+    stays = is_final.any(0) & window["terminated"][newest - 1, np.arange(real.shape[1])]
+    return np.minimum(steps, newest), seen | (stays & (steps > newest))
+
+
 def value_prefixes(rewards: Floats, horizon: int) -> Floats:
     """Undiscounted sums of rewards `[K, B]`, beginning anew every `horizon` steps (Ye et al., 2021)."""
     return np.concatenate([rewards[k : k + horizon].cumsum(0) for k in range(0, len(rewards), horizon)])

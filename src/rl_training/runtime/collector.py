@@ -90,9 +90,10 @@ def layout_of(state: Mapping[str, Any]) -> list[int]:
 class EpisodeTracker:
     """Returns and lengths of the running episodes, in raw rewards."""
 
-    def __init__(self, num_envs: int) -> None:
-        self.returns = np.zeros(num_envs)
-        self.lengths = np.zeros(num_envs, dtype=np.int64)
+    def __init__(self, envs: Envs) -> None:
+        self.returns = np.zeros(envs.num_envs)
+        self.lengths = np.zeros(envs.num_envs, dtype=np.int64)
+        self.tasks = envs.tasks or ("",) * envs.num_envs
 
     def add(self, step: EnvStep) -> list[tuple[int, Episode]]:
         """(environment, episode) for each that ended in this step."""
@@ -101,7 +102,9 @@ class EpisodeTracker:
         done = step.terminated | step.truncated
         if not np.count_nonzero(done):  # ten times as quick as `any`
             return []
-        ended = [(int(i), Episode(float(self.returns[i]), int(self.lengths[i]))) for i in done.nonzero()[0]]
+        ended = [
+            (int(i), Episode(float(self.returns[i]), int(self.lengths[i]), self.tasks[i])) for i in done.nonzero()[0]
+        ]
         self.returns[done] = 0.0
         self.lengths[done] = 0
         return ended
@@ -150,7 +153,7 @@ class LocalCollector:
         self._obs = self.envs.reset(seed)
         self._starts = np.ones(self.num_envs, dtype=bool)
         self._state = self.policy.initial_state(self.num_envs)
-        self._tracker = EpisodeTracker(self.num_envs)
+        self._tracker = EpisodeTracker(self.envs)
 
     def collect(self, num_steps: int) -> Rollout:
         """`num_steps` rows of every environment; the tensors are reused by the next call."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_training.data.rollout import Episode, task_means
 from rl_training.data.trees import to_tensors, tree_map
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.errors import EnvironmentFault
@@ -20,8 +21,15 @@ Watch = Callable[[Any, NDArray[Any], EnvStep], None]  # observations, executed a
 
 @dataclass(frozen=True)
 class Evaluation:
-    returns: tuple[float, ...]
-    lengths: tuple[int, ...]
+    episodes: tuple[Episode, ...]
+
+    @property
+    def returns(self) -> tuple[float, ...]:
+        return tuple(episode.total_reward for episode in self.episodes)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(episode.length for episode in self.episodes)
 
     @property
     def return_mean(self) -> float:
@@ -39,6 +47,7 @@ class Evaluation:
             "length_min": int(min(self.lengths)),
             "length_max": int(max(self.lengths)),
             "episodes": len(returns),
+            **task_means(self.episodes),
         }
 
 
@@ -53,9 +62,9 @@ def evaluate(
 ) -> Evaluation:
     """Environment `i` plays its share of the episodes; what it does beyond that does not count."""
     shares = episode_shares(episodes, envs.num_envs)
-    played: list[list[tuple[float, int]]] = [[] for _ in range(envs.num_envs)]
+    played: list[list[Episode]] = [[] for _ in range(envs.num_envs)]
     generator = torch.Generator(policy.device).manual_seed(seed)
-    tracker = EpisodeTracker(envs.num_envs)
+    tracker = EpisodeTracker(envs)
     obs, state = envs.reset(seed), policy.initial_state(envs.num_envs)
     while any(len(done) < share for done, share in zip(played, shares, strict=True)):
         acted = policy.act(to_tensors(obs, policy.device), state, generator=generator, deterministic=deterministic)
@@ -70,5 +79,4 @@ def evaluate(
                 raise EnvironmentFault(f"environment {index}: the return of an episode is not finite")
             if len(played[index]) < shares[index]:
                 played[index].append(episode)
-    finished = [episode for done in played for episode in done]
-    return Evaluation(tuple(e[0] for e in finished), tuple(e[1] for e in finished))
+    return Evaluation(tuple(episode for done in played for episode in done))

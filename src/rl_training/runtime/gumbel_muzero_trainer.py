@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -21,8 +21,8 @@ class GumbelMuZeroParams(PlannerParams):
 
 
 class GumbelMuZeroLearner(PlannerLearner):
-    Params = GumbelMuZeroParams
-    algorithm_class = GumbelMuZero
+    Params: ClassVar[type[GumbelMuZeroParams]] = GumbelMuZeroParams
+    algorithm_class: ClassVar[type[GumbelMuZero]] = GumbelMuZero
 
     @classmethod
     def build_policy(cls, params: Any, spaces: Spaces) -> SearchPolicy:

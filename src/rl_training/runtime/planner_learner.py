@@ -19,7 +19,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.data.trajectories import PRIORITY, TrajectoryReplay
 from rl_training.data.trees import Tree, flatten_time, to_tensors
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroModel, MuZeroOptions
+from rl_training.models.muzero import MuZeroModel, MuZeroOptions, PlanningModel
 from rl_training.models.torsos import TorsoOptions
 from rl_training.ops.unroll import unroll_targets
 from rl_training.runtime.controls import (
@@ -108,7 +108,7 @@ class PlannerLearner(Learner):
     def build_policy(cls, params: Any, spaces: Spaces) -> SearchPolicy: ...
 
     @classmethod
-    def build_model(cls, params: Any, spaces: Spaces) -> MuZeroModel:
+    def build_model(cls, params: Any, spaces: Spaces) -> PlanningModel:
         return MuZeroModel(spaces, MuZeroOptions(**cls.model_options(params)))
 
     @classmethod

@@ -14,7 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Stateful, UpdateResult
-from rl_training.data.rollout import Episode, Rollout
+from rl_training.data.rollout import Episode, Rollout, task_means
 from rl_training.envs.factory import EnvSource, make_envs
 from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
@@ -56,11 +56,12 @@ class Progress:
     best_return: float | None = None
     evaluations_since_best: int = 0
     seconds: float = 0.0
-    recent: deque[Episode] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+    recent: dict[str, deque[Episode]] = field(default_factory=dict)  # of each task
 
     def add_episodes(self, episodes: tuple[Episode, ...]) -> None:
         self.episodes += len(episodes)
-        self.recent.extend(episodes)
+        for episode in episodes:
+            self.recent.setdefault(episode.task, deque(maxlen=RECENT_EPISODES)).append(episode)
 
     def add_evaluation(self, evaluation: Evaluation) -> bool:
         """Whether it is the best so far."""
@@ -71,26 +72,30 @@ class Progress:
         return best
 
     def episode_metrics(self) -> dict[str, float]:
-        """Over the last hundred finished episodes; nothing before the first."""
-        if not self.recent:
+        """Over the last hundred finished episodes of each task; nothing before the first."""
+        recent = [episode for of_task in self.recent.values() for episode in of_task]
+        if not recent:
             return {}
-        returns = np.array([episode.total_reward for episode in self.recent])
+        returns = np.array([episode.total_reward for episode in recent])
         return {
             "return_mean": float(returns.mean()),
             "return_std": float(returns.std()),
             "return_min": float(returns.min()),
             "return_max": float(returns.max()),
-            "episode_length_mean": float(np.mean([episode.length for episode in self.recent])),
+            "episode_length_mean": float(np.mean([episode.length for episode in recent])),
+            **task_means(recent),
         }
 
     def state_dict(self) -> dict[str, Any]:
         state = {f.name: getattr(self, f.name) for f in fields(self)}
-        return state | {"recent": [list(episode) for episode in self.recent]}
+        return state | {"recent": [list(episode) for of_task in self.recent.values() for episode in of_task]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.recent = deque((Episode(*episode) for episode in state["recent"]), maxlen=RECENT_EPISODES)
+        recent = tuple(Episode(*episode) for episode in state["recent"])
+        self.recent = {}
+        self.add_episodes(recent)
+        for name in state.keys() - {"recent"}:
+            setattr(self, name, state[name])
 
 
 class Session(Stateful):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_training.data.rollout import task_means
 from rl_training.data.trees import to_tensors, tree_leaves, tree_map
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
@@ -45,6 +46,7 @@ class TrainResult:
             "return_std": scores.get("return_std"),
             "episodes": scores.get("episodes", 0),
             "stop_reason": self.stop_reason,
+            **(task_means(self.evaluation.episodes) if self.evaluation else {}),
         }
 
 

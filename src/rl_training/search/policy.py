@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
 from rl_training.models.actor_critic import Acted
-from rl_training.models.muzero import MuZeroModel
+from rl_training.models.muzero import PlanningModel
 from rl_training.ops.search import softmax, visit_policy, with_root_noise
 from rl_training.search.rules import Rule, gumbel, puct
 from rl_training.search.search import Roots, Searched, search
@@ -34,7 +34,7 @@ class SearchPolicy(nn.Module):
 
     def __init__(
         self,
-        model: MuZeroModel,
+        model: PlanningModel,
         *,
         discount: float,
         num_simulations: int,
@@ -68,7 +68,7 @@ class SearchPolicy(nn.Module):
         return Acted(actions, logprobs.float(), state, values, {SEARCH_POLICY: policy.float()})
 
     @torch.no_grad()
-    def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: MuZeroModel | None = None) -> Plan:
+    def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
         """Without a generator there is no noise and no chance; another model may stand in for the policy's own."""
         model = self.model if model is None else model
         latents, values, logits = model.initial(obs)
@@ -105,7 +105,7 @@ class PUCTPolicy(SearchPolicy):
 
     def __init__(
         self,
-        model: MuZeroModel,
+        model: PlanningModel,
         *,
         root_dirichlet_alpha: float,
         root_exploration_fraction: float,
@@ -136,7 +136,7 @@ class GumbelPolicy(SearchPolicy):
     """Gumbel MuZero's. The temperature scales the Gumbel noise: at 0 the root's choice is deterministic."""
 
     def __init__(
-        self, model: MuZeroModel, *, max_considered_actions: int, c_visit: float, c_scale: float, **options: Any
+        self, model: PlanningModel, *, max_considered_actions: int, c_visit: float, c_scale: float, **options: Any
     ) -> None:
         super().__init__(model, **options)
         self.rule = gumbel(c_visit=c_visit, c_scale=c_scale, max_considered=max_considered_actions)

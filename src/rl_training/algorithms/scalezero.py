@@ -1,0 +1,105 @@
+"""ScaleZero (Pu et al., 2025, arXiv:2509.07945): Gumbel MuZero's update of a transformer with experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rl_training.algorithms.base import Batch
+from rl_training.algorithms.gumbel_muzero import GumbelMuZero
+from rl_training.algorithms.muzero import PrioritizedResult, unroll_scale
+from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.target_network import TargetNetwork
+from rl_training.data.trees import flatten_time, tree_map
+from rl_training.models.muzero import Unrolled
+from rl_training.models.scalezero import ScaleZeroModel
+from rl_training.search.policy import GumbelPolicy
+
+
+def expert_use(chances: Tensor, per_token: int) -> Tensor:
+    """[E]: the share of tokens `[N, E]` that each expert is chosen for."""
+    chosen = F.one_hot(chances.topk(per_token).indices, chances.shape[-1])
+    return chosen.sum((0, 1)) / chosen.sum()
+
+
+def balance_loss(chances: Tensor, per_token: int) -> Tensor:
+    """E · Σ use · mean probability (Fedus et al., 2022, eq. 4): 1 when all experts are used alike, E when one is."""
+    return chances.shape[-1] * (expert_use(chances, per_token) * chances.mean(0)).sum()
+
+
+def latent_loss(imagined: Tensor, observed: Tensor, known: Tensor) -> Tensor:
+    """Mean squared distance of latents `[K, B, D]`, 0 where nothing was observed."""
+    return (imagined - observed).square().mean(-1) * known
+
+
+class ScaleZero(GumbelMuZero):
+    """With adapters, a stage of low-rank changes to the frozen transformer begins every `stage_updates` updates."""
+
+    state_scalars = ("stage", "updates")
+    target: TargetNetwork[ScaleZeroModel]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        policy: GumbelPolicy,
+        *,
+        latent_coef: float = 10.0,
+        balance_coef: float = 0.01,
+        adapter_stages: int = 0,
+        stage_updates: int = 5_000,
+        adam_eps: float = 1e-5,
+        **options: Any,
+    ) -> None:
+        super().__init__(policy, adam_eps=adam_eps, **options)
+        self.latent_coef = latent_coef
+        self.balance_coef = balance_coef
+        self.adapter_stages = adapter_stages
+        self.stage_updates = stage_updates
+        self.adam_eps = adam_eps
+        self.stage, self.updates = 0, 0
+
+    @property
+    def model(self) -> ScaleZeroModel:
+        assert isinstance(self.policy.model, ScaleZeroModel)
+        return self.policy.model
+
+    def update(self, batch: Batch, *, global_step: int = 0) -> PrioritizedResult:
+        stage = min(self.updates // self.stage_updates, self.adapter_stages)
+        if stage > self.stage:
+            self.enter_stage(stage)
+        self.updates += 1
+        return super().update(batch, global_step=global_step)
+
+    def loss(self, unrolled: Unrolled, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """`obs` are of all K + 1 states; `has_obs` says which of them are known."""
+        total, parts = super().loss(unrolled, batch)
+        scale = unroll_scale(len(batch["actions"]), total)[1:] * batch["weights"]
+        errors = latent_loss(unrolled.latents[1:], self.observed_latents(batch), batch["has_obs"][1:])
+        latent = (errors * scale).sum(0).mean()
+        per_token = self.model.experts_per_token
+        balance = torch.stack([balance_loss(chances, per_token) for chances in unrolled.routing]).mean()
+        parts |= {"latent_loss": latent, "balance_loss": balance, "adapter_stage": torch.tensor(float(self.stage))}
+        for layer, chances in enumerate(unrolled.routing):
+            parts |= {f"expert_use/{layer}.{e}": use for e, use in enumerate(expert_use(chances, per_token))}
+        return total + self.latent_coef * latent + self.balance_coef * balance, parts
+
+    @torch.no_grad()
+    def observed_latents(self, batch: Batch) -> Tensor:
+        """Where the imagined latents should have ended, by the network that lags behind."""
+        following = flatten_time(tree_map(lambda leaf: leaf[1:], batch["obs"]))
+        return self.target.network.represent(following)[0].unflatten(0, batch["actions"].shape)
+
+    def enter_stage(self, stage: int) -> None:
+        """From here on an optimizer of its own trains the stage's adapters, the encoders and the heads."""
+        self.stage = stage
+        self.model.transformer.enter_stage(stage)
+        trained = [p for p in self.policy.parameters() if p.requires_grad]
+        self.optimizer = FlatOptimizer(trained, learning_rate=self.learning_rate, eps=self.adam_eps)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["stage"] > self.stage:
+            self.enter_stage(state["stage"])
+        super().load_state_dict(state)
