@@ -272,7 +272,7 @@ def test_memory_is_part_of_the_collectors_state() -> None:
     restored.load_state_dict(collector.state_dict())
     rollout = restored.collect(3)
     assert rollout.extras["memory"][:, 0, 0].tolist() == [2.5, 0.5, 1.5]
-    assert rollout.episodes == ((6.0, 3),)  # the return includes what was paid before the state was taken
+    assert rollout.episodes == (Episode(6.0, 3),)  # the return includes what was paid before the state was taken
 
 
 # ---- faults
