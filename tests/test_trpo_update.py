@@ -83,6 +83,16 @@ def test_the_critic_moves_without_the_policy_and_its_loss_falls() -> None:
     assert equal(actor, parameters_of(session, critic=False))
 
 
+def test_the_critics_step_without_autograd_is_the_same_step() -> None:
+    (fused, batch), (plain, _) = collected(learning_rate=0.01), collected(learning_rate=0.01)
+    assert fused.learner.algorithm.policy.fused is not None
+    plain.learner.algorithm.policy.fused = None
+    for _ in range(3):
+        results = [session.learner.algorithm.update_critic(batch).metrics for session in (fused, plain)]
+        for name in results[1]:
+            assert float(results[0][name]) == pytest.approx(float(results[1][name]), rel=1e-4)
+
+
 @pytest.mark.parametrize("fault", ["worse", "nan"])
 def test_a_rejected_step_restores_the_parameters_exactly(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session, batch = collected()

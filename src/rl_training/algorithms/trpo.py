@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -11,6 +12,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.heads import ActionHead
 from rl_training.models.mlp import MLP
+from rl_training.ops.fused import value_errors
 from rl_training.ops.losses import clipped_value_loss, normalize
 from rl_training.ops.trust_region import (
     LineSearch,
@@ -106,6 +108,12 @@ class TRPO(Algorithm):
         )
 
     def update_critic(self, batch: Batch) -> UpdateResult:
+        fused = self.policy.fused
+        if fused is not None and (inputs := fused.inputs(batch["obs"])) is not None:
+            errors, squares = value_errors(fused.critic.forward(inputs)[0], {"returns": batch["returns"].numpy()}, None)
+            fused.critic.backward((errors / np.float32(len(errors)))[None])
+            grad_norm = self.optimizer.apply_gradient(max_grad_norm=self.max_grad_norm)
+            return UpdateResult({"value_loss": 0.5 * squares.mean(), "critic_grad_norm": grad_norm})
         values = self.policy.values(batch["obs"])
         loss = clipped_value_loss(values, batch["values"], batch["returns"], None)
         grad_norm = self.optimizer.step(loss, max_grad_norm=self.max_grad_norm)
