@@ -127,7 +127,7 @@ class ControlSet:
 
     def at(self, step: int, *, moment: Moment) -> dict[str, float]:
         """The values of the controls that are applied before acting, or before updating."""
-        return ControlSet(tuple(r for r in self.controls if r.control.moment == moment)).resolve(step)
+        return {r.control.name: r.resolve(step) for r in self.controls if r.control.moment == moment}
 
 
 class HasAlgoKwargs(Protocol):
