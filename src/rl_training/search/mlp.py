@@ -20,7 +20,6 @@ from rl_training.search.tree import (
     back_up,
     compiled,
     decisions,
-    inlined,
     new_tree,
     select,
     set_policy,
@@ -138,7 +137,7 @@ def plan(
     return decisions(tree, rule)
 
 
-@inlined
+@compiled
 def run_simulations(tree: Tree, latents: Floats, weights: RecurrentWeights, rule: Rule, discount: float) -> None:
     """As many simulations as `latents` `[B, N, L]` has room for; its first row holds the roots'."""
     roots, nodes, size = latents.shape

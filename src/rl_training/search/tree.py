@@ -22,7 +22,8 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 
-OPTIONS: Any = {"cache": True, "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
+OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
+INLINED: Any = {"forceinline": True, "_nrt": False}
 
 
 def compiled(function: FunctionT) -> FunctionT:
@@ -31,8 +32,11 @@ def compiled(function: FunctionT) -> FunctionT:
 
 
 def inlined(function: FunctionT) -> FunctionT:
-    """The same for what runs inside of another: a call would pass each of a tree's arrays by its ten fields."""
-    return cast(FunctionT, njit(**OPTIONS, forceinline=True)(function))
+    """The same for what runs inside of another, which keeps the arrays alive.
+
+    A call would pass each of a tree's arrays by its ten fields, and count a reference to each of them.
+    """
+    return cast(FunctionT, njit(**OPTIONS, **INLINED)(function))
 
 
 class Tree(NamedTuple):
