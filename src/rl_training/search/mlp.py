@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.compiled import compiled
 from rl_training.models.muzero import RecurrentWeights
 from rl_training.search.rules import Rule
 from rl_training.search.tree import (
@@ -18,7 +19,6 @@ from rl_training.search.tree import (
     Ints,
     Tree,
     back_up,
-    compiled,
     decisions,
     new_tree,
     select,

@@ -8,35 +8,17 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from rl_training.compiled import compiled, inlined
 from rl_training.ops.search import SMALLEST_RANGE, considered_visits
 from rl_training.search.rules import FIRST_PLAY_MEAN, PUCT, Rule
 
-FunctionT = TypeVar("FunctionT")
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
-
-
-OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
-INLINED: Any = {"forceinline": True, "_nrt": False}
-
-
-def compiled(function: FunctionT) -> FunctionT:
-    """Compiled once and cached on disk. Sums may be reordered; infinities keep their meaning."""
-    return cast(FunctionT, njit(**OPTIONS)(function))
-
-
-def inlined(function: FunctionT) -> FunctionT:
-    """The same for what runs inside of another, which keeps the arrays alive.
-
-    A call would pass each of a tree's arrays by its ten fields, and count a reference to each of them.
-    """
-    return cast(FunctionT, njit(**OPTIONS, **INLINED)(function))
 
 
 class Tree(NamedTuple):
