@@ -6,8 +6,10 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -41,41 +43,50 @@ class NormedActivation(nn.Module):
         self.scale = nn.Parameter(torch.ones(features))
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or x.dtype != torch.float32:
+            groups = x.unflatten(-1, self.shape)
+            inverse = groups.square().mean(-1, keepdim=True).add(NORM_EPS).rsqrt()
+            return F.silu((groups * inverse).flatten(-2) * self.scale)
         if torch.is_grad_enabled():
             return NormedSiLU.apply(x, self.scale, self.shape)
         return normed_silu(x, self.scale, self.shape)[0]
 
 
-def normed_silu(x: Tensor, scale: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(output, scaled, normed, inverse root mean square of each group)"""
-    groups = x.unflatten(-1, shape)
-    inverse = groups.square().mean(-1, keepdim=True).add_(NORM_EPS).rsqrt_()
-    normed = (groups * inverse).flatten(-2)
-    scaled = normed * scale
-    return F.silu(scaled), scaled, normed, inverse
+def normed_silu(x: Tensor, scale: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """(output, input, inverse root mean square of each group), in one compiled pass."""
+    from rl_training.models import normed_kernels
+
+    x = x.detach().contiguous()
+    output, inverse = torch.empty_like(x), x.new_empty(x.numel() // shape[1])
+    normed_kernels.forward(_rows(x, shape), _rows(scale, shape)[0], NORM_EPS, _rows(output, shape), inverse.numpy())
+    return output, x, inverse
 
 
 class NormedSiLU(torch.autograd.Function):
-    """`normed_silu` as one node: autograd would make a dozen passes where these make half as many."""
+    """`normed_silu` as one node of autograd, its gradient compiled too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, shape: tuple[int, int]) -> Tensor:
-        output, scaled, normed, inverse = normed_silu(x, scale, shape)
-        ctx.save_for_backward(scale, scaled, normed, inverse)
+        output, x, inverse = normed_silu(x, scale, shape)
+        ctx.shape = shape
+        ctx.save_for_backward(x, scale, inverse)
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        scale, scaled, normed, inverse = ctx.saved_tensors
-        shape = inverse.shape[-2], scale.shape[-1] // inverse.shape[-2]
-        grad = torch.ops.aten.silu_backward(grad, scaled)
-        along = grad * normed
-        to_scale = along.flatten(0, -2).sum(0)
-        shrink = along.mul_(scale).unflatten(-1, shape).mean(-1, keepdim=True)
-        to_normed = grad.mul_(scale).unflatten(-1, shape)
-        to_x = torch.addcmul(to_normed, normed.unflatten(-1, shape), shrink, value=-1.0).mul_(inverse)
-        return to_x.flatten(-2), to_scale, None
+        from rl_training.models import normed_kernels
+
+        (x, scale, inverse), shape = ctx.saved_tensors, ctx.shape
+        to_x, to_scale = torch.empty_like(x), torch.zeros_like(scale)
+        given = _rows(grad.contiguous(), shape), _rows(x, shape), _rows(scale, shape)[0], inverse.numpy()
+        normed_kernels.backward(*given, _rows(to_x, shape), _rows(to_scale, shape)[0])
+        return to_x, to_scale, None
+
+
+def _rows(x: Tensor, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """As `[R, G, W]`."""
+    return x.detach().view(-1, *shape).numpy()
 
 
 class NormedMLP(nn.Module):

@@ -6,13 +6,24 @@ The arithmetic is that of `models.muzero.MuZeroModel.recurrent`, on the same wei
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.compiled import compiled
 from rl_training.models.muzero import RecurrentWeights
 from rl_training.search.rules import Rule
-from rl_training.search.tree import Floats, Tree, back_up, compiled, select, set_policy
+from rl_training.search.tree import (
+    Floats,
+    Ints,
+    Tree,
+    back_up,
+    decisions,
+    new_tree,
+    select,
+    set_policy,
+)
 
 
 @compiled
@@ -111,6 +122,19 @@ def recurrent(
     linear(features, weights.value, weights.value_bias, bins, features.shape[1], False)
     for b in range(len(latents)):
         values[b] = expected_scalar(bins[b])
+
+
+@compiled
+def plan(
+    start: Any, root_latents: Floats, weights: RecurrentWeights, rule: Rule, discount: float
+) -> tuple[Ints, Floats, Floats, NDArray[np.int64], Floats]:
+    """`decisions` of a search from the roots that `start`, the arguments of `new_tree`, describes."""
+    tree = new_tree(*start)
+    roots, nodes = tree.value.shape
+    latents = np.empty((roots, nodes, root_latents.shape[1]), dtype=np.float32)
+    latents[:, 0] = root_latents
+    run_simulations(tree, latents, weights, rule, discount)
+    return decisions(tree, rule)
 
 
 @compiled

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.models.muzero import RecurrentWeights
-from rl_training.ops.search import softmax
 from rl_training.search.rules import GUMBEL, Rule
 
 # (latents, actions) → latents, rewards, values, policy logits, for one row of each root. What a model needs to carry
@@ -50,30 +49,29 @@ def search(
     from rl_training.search import mlp
     from rl_training.search import tree as kernels
 
-    plain = softmax(roots.logits)
-    prior = plain if roots.prior is None else roots.prior
-    with np.errstate(divide="ignore"):
-        logits = np.log(plain)
-    tree = kernels.new_tree(
-        prior=prior,
-        logits=logits,
-        values=roots.values,
-        gumbel=roots.gumbel,
-        rule=rule,
-        num_simulations=num_simulations,
-        max_depth=min(max_depth or num_simulations, num_simulations),
+    shape = roots.logits.shape
+    start = (
+        _floats(roots.logits),
+        _floats(roots.values),
+        np.empty((0, shape[1]), dtype=np.float32) if roots.prior is None else _floats(roots.prior),
+        np.zeros(shape, dtype=np.float32) if roots.gumbel is None else _floats(roots.gumbel),
+        kernels.considered_table(shape[1], num_simulations, rule),
+        kernels.exploration_weights(num_simulations + 2, rule),
+        num_simulations,
+        min(max_depth or num_simulations, num_simulations),
     )
     if isinstance(model, RecurrentWeights):
-        latents = np.empty((len(prior), num_simulations + 1, roots.latents.shape[1]), dtype=np.float32)
-        latents[:, 0] = roots.latents.numpy()
-        mlp.run_simulations(tree, latents, model, rule, float(discount))
+        found = mlp.plan(start, roots.latents.numpy(), model, rule, float(discount))
     else:
+        tree = kernels.new_tree(*start)
         _run_simulations(kernels, tree, roots.latents, model, rule, num_simulations, float(discount))
-    visits, actions, improved = tree.visits[:, 0], tree.visits[:, 0].argmax(-1), None
-    if rule.kind == GUMBEL:
-        improved = np.empty_like(tree.gumbel)
-        kernels.gumbel_decisions(tree, rule, actions, improved)
-    return Searched(visits, tree.q[:, 0], tree.value[:, 0], actions, improved)
+        found = kernels.decisions(tree, rule)
+    visits, q, values, actions, improved = found
+    return Searched(visits, q, values, actions, improved if rule.kind == GUMBEL else None)
+
+
+def _floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def _run_simulations(

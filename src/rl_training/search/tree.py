@@ -7,31 +7,18 @@ if it were alone: nothing here reads another root's rows.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from rl_training.compiled import compiled, inlined
 from rl_training.ops.search import SMALLEST_RANGE, considered_visits
 from rl_training.search.rules import FIRST_PLAY_MEAN, PUCT, Rule
 
-FunctionT = TypeVar("FunctionT")
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
-
-
-OPTIONS: Any = {"cache": True, "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
-
-
-def compiled(function: FunctionT) -> FunctionT:
-    """Compiled once and cached on disk. Sums may be reordered; infinities keep their meaning."""
-    return cast(FunctionT, njit(**OPTIONS)(function))
-
-
-def inlined(function: FunctionT) -> FunctionT:
-    """The same for what runs inside of another: a call would pass each of a tree's arrays by its ten fields."""
-    return cast(FunctionT, njit(**OPTIONS, forceinline=True)(function))
 
 
 class Tree(NamedTuple):
@@ -50,57 +37,58 @@ class Tree(NamedTuple):
     path_action: Ints  # [B, D]
     depth: Ints  # [B] length of the path
     gumbel: Floats  # [B, A] noise of the root's choice
-    considered: Ints  # [B, S] visits that the root's choice must have at each simulation
+    width: Ints  # [B] number of actions that the root considers
+    considered: Ints  # [W, S] visits that the root's choice must have at each simulation, by width
     weight: Floats  # [N + 1] PUCT's weight of the prior, by the node's visits
     scratch: Floats  # [A]
 
 
+@compiled
 def new_tree(
-    *,
-    prior: NDArray[Any],
-    logits: NDArray[Any],
-    values: NDArray[Any],
-    gumbel: NDArray[Any] | None,
-    rule: Rule,
+    logits: Floats,
+    values: Floats,
+    prior: Floats,
+    gumbel: Floats,
+    considered: Ints,
+    weight: Floats,
     num_simulations: int,
     max_depth: int,
 ) -> Tree:
-    """Trees of roots only; an action of probability 0 is never visited."""
-    roots, actions = prior.shape
+    """Trees of roots only; an action of probability 0 is never visited. A `prior` of no rows is softmax(logits)."""
+    roots, actions = logits.shape
     nodes = num_simulations + 1
-
-    def floats(*shape: int) -> Floats:
-        return np.zeros(shape, dtype=np.float32)
-
-    def ints(*shape: int) -> Ints:
-        return np.zeros(shape, dtype=np.int32)
-
     tree = Tree(
-        child=ints(roots, nodes, actions),
-        visits=ints(roots, nodes, actions),
-        q=floats(roots, nodes, actions),
-        prior=floats(roots, nodes, actions),
-        logits=floats(roots, nodes, actions),
-        raw_value=floats(roots, nodes),
-        value=floats(roots, nodes),
-        node_visits=ints(roots, nodes),
-        reward=floats(roots, nodes),
-        low=np.full(roots, np.inf, dtype=np.float32),
-        high=np.full(roots, -np.inf, dtype=np.float32),
-        path=ints(roots, max_depth),
-        path_action=ints(roots, max_depth),
-        depth=ints(roots),
-        gumbel=floats(roots, actions) if gumbel is None else gumbel.astype(np.float32),
-        considered=_considered(prior, rule, num_simulations),
-        weight=exploration_weights(nodes + 1, rule),
-        scratch=floats(actions),
+        np.zeros((roots, nodes, actions), dtype=np.int32),
+        np.zeros((roots, nodes, actions), dtype=np.int32),
+        np.zeros((roots, nodes, actions), dtype=np.float32),
+        np.empty((roots, nodes, actions), dtype=np.float32),
+        np.empty((roots, nodes, actions), dtype=np.float32),
+        np.empty((roots, nodes), dtype=np.float32),
+        np.empty((roots, nodes), dtype=np.float32),
+        np.ones((roots, nodes), dtype=np.int32),
+        np.zeros((roots, nodes), dtype=np.float32),
+        np.full(roots, np.inf, dtype=np.float32),
+        np.full(roots, -np.inf, dtype=np.float32),
+        np.empty((roots, max_depth), dtype=np.int32),
+        np.empty((roots, max_depth), dtype=np.int32),
+        np.empty(roots, dtype=np.int32),
+        gumbel,
+        np.empty(roots, dtype=np.int32),
+        considered,
+        weight,
+        np.empty(actions, dtype=np.float32),
     )
-    tree.prior[:, 0], tree.logits[:, 0] = prior, logits
-    tree.raw_value[:, 0] = tree.value[:, 0] = values
-    tree.node_visits[:, 0] = 1
+    for b in range(roots):
+        set_policy(tree, b, 0, logits[b])
+        if len(prior) > 0:
+            tree.prior[b, 0] = prior[b]
+        tree.raw_value[b, 0] = tree.value[b, 0] = values[b]
+        legal = (tree.prior[b, 0] > 0.0).sum()
+        tree.width[b] = min(legal, len(considered) - 1)
     return tree
 
 
+@lru_cache
 def exploration_weights(count: int, rule: Rule) -> Floats:
     """√N · (c_init + ln((N + c_base + 1) / c_base)) for N < count."""
     visits = np.arange(count)
@@ -108,13 +96,11 @@ def exploration_weights(count: int, rule: Rule) -> Floats:
     return (np.sqrt(visits) * (rule.pb_c_init + logs)).astype(np.float32)
 
 
-def _considered(prior: NDArray[Any], rule: Rule, num_simulations: int) -> Ints:
-    if rule.kind == PUCT:
-        return np.zeros((len(prior), 1), dtype=np.int32)
-    legal = (prior > 0).sum(-1)
-    widths = np.minimum(legal, min(rule.max_considered, num_simulations))
-    tables = {int(m): considered_visits(int(m), num_simulations) for m in np.unique(widths)}
-    return np.stack([tables[int(m)] for m in widths])
+@lru_cache
+def considered_table(actions: int, num_simulations: int, rule: Rule) -> Ints:
+    """`considered_visits` by the number of actions that are considered."""
+    widest = min(actions, rule.max_considered, num_simulations)
+    return np.stack([considered_visits(width, num_simulations) for width in range(widest + 1)])
 
 
 @inlined
@@ -125,7 +111,7 @@ def select(tree: Tree, b: int, simulation: int, rule: Rule) -> None:
         if rule.kind == PUCT:
             action = _puct_action(tree, b, node, rule)
         elif node == 0:
-            action = root_gumbel_action(tree, b, tree.considered[b, simulation], rule)
+            action = root_gumbel_action(tree, b, tree.considered[tree.width[b], simulation], rule)
         else:
             action = _interior_action(tree, b, node, rule)
         tree.path[b, depth] = node
@@ -239,7 +225,6 @@ def back_up(tree: Tree, b: int, node: int, reward: float, value: float, discount
         tree.child[b, tree.path[b, last], tree.path_action[b, last]] = node
         tree.reward[b, node] = reward
         tree.raw_value[b, node] = tree.value[b, node] = value
-        tree.node_visits[b, node] = 1
     else:  # the greatest depth was reached before: the same leaf counts again
         value = tree.raw_value[b, child]
         tree.node_visits[b, child] += 1
@@ -290,11 +275,17 @@ def back_up_all(tree: Tree, simulation: int, rewards: Floats, values: Floats, lo
 
 
 @compiled
-def gumbel_decisions(tree: Tree, rule: Rule, actions: NDArray[np.int64], improved: Floats) -> None:
-    """For every root the best of the most visited actions, and logits + σ(completed q)."""
-    for b in range(len(actions)):
-        most = 0
-        for a in range(tree.visits.shape[2]):
-            most = max(most, tree.visits[b, 0, a])
-        actions[b] = root_gumbel_action(tree, b, most, rule)
-        improved[b] = tree.scratch
+def decisions(tree: Tree, rule: Rule) -> tuple[Ints, Floats, Floats, NDArray[np.int64], Floats]:
+    """Visits, q, value and action of every root; for Gumbel's rule logits + σ(completed q), else nothing of use.
+
+    The action is the most visited one; Gumbel's rule takes the best of those.
+    """
+    roots, _, count = tree.visits.shape
+    visits, q, values = tree.visits[:, 0].copy(), tree.q[:, 0].copy(), tree.value[:, 0].copy()
+    actions, improved = np.empty(roots, dtype=np.int64), np.empty((roots, count), dtype=np.float32)
+    for b in range(roots):
+        actions[b] = visits[b].argmax()
+        if rule.kind != PUCT:
+            actions[b] = root_gumbel_action(tree, b, visits[b, actions[b]], rule)
+            improved[b] = tree.scratch
+    return visits, q, values, actions, improved
