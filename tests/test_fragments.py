@@ -81,7 +81,7 @@ def test_overlap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("ppo", {"workers": 3, "num_envs": 4}, "num_envs: 4 cannot be shared evenly by 3 workers"),
         ("ppo", {"ray_mode": "async"}, "ray_mode: ppo cannot learn from the data of older policies; use sync"),
-        ("recurrent_ppo", {"learners": 2}, "learners: recurrent_ppo cannot share its updates; use 1"),
+        ("dreamer", {"learners": 2}, "learners: dreamer cannot share its updates; use 1"),
     ],
 )
 def test_what_workers_cannot_do_is_refused(tmp_path: Path, algo: str, options: dict, problem: str) -> None:
