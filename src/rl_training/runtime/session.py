@@ -20,7 +20,7 @@ from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.models.torsos import has_image
-from rl_training.runtime.collector import Collector, LocalCollector, PolicySnapshot, layout_of
+from rl_training.runtime.collector import Collector, LocalCollector, PolicySnapshot, apply_snapshot, layout_of
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.meter import Meter
@@ -168,12 +168,18 @@ class Session(Stateful):
             self._close_eval_envs()
             self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
         chosen = self.evaluation_seed() if seed is None else seed
+        self.apply_acting_controls()
         return evaluate(
             self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
         )
 
     def evaluation_seed(self) -> int:
         return derive_seed(self.config.seed, EVALUATION, self.progress.global_step)
+
+    def apply_acting_controls(self) -> None:
+        """The policy as it would act next: after loading, too."""
+        acting = self.controls.at(self.progress.global_step, moment="acting")
+        apply_snapshot(self.policy, PolicySnapshot(self.progress.iterations, acting))
 
     def evaluate_in_background(self) -> None:
         """Of the policy as it is now; `evaluator.finished` has the answer later."""
@@ -213,6 +219,7 @@ class Session(Stateful):
             self.barrier()
         else:  # the environments are divided otherwise now, so that nobody can go on where somebody stopped
             self._restart_collector()
+        self.apply_acting_controls()
         _set_global_rng_state(state["rng"])
 
     def close(self) -> None:
