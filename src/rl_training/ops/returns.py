@@ -7,10 +7,11 @@ includes truncation) cuts the trace. The results are targets: no gradient flows 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -24,17 +25,24 @@ class VTrace(NamedTuple):
 
 def reverse_scan(decay: Tensor, inputs: Tensor) -> Tensor:
     """y_t = inputs_t + decay_t * y_{t+1} with y_T = 0, over the first axis; detached from the graph."""
+    totals = np.array(_array(inputs), order="C")
+    _scan(np.broadcast_to(_array(decay), totals.shape), totals)
+    return torch.from_numpy(totals).to(inputs.device, inputs.dtype)
+
+
+def _array(x: Tensor) -> NDArray[Any]:
     # NumPy, because a torch op costs microseconds to launch and a row costs nanoseconds to compute. It has no
     # bfloat16, so half precision is summed in float32, which is also the better sum.
-    working = torch.promote_types(inputs.dtype, torch.float32)
-    totals = inputs.detach().to("cpu", working, copy=True, memory_format=torch.contiguous_format).numpy()
-    weights = decay.detach().to("cpu", working).expand(inputs.shape).contiguous().numpy()
-    following: np.ndarray | float = 0.0
+    return x.detach().to("cpu", torch.promote_types(x.dtype, torch.float32)).numpy()
+
+
+def _scan(decay: NDArray[Any], totals: NDArray[Any]) -> None:
+    """`reverse_scan` in place."""
+    following: NDArray[Any] | float = 0.0
     # The extra axis makes every row a view into `totals`, also the rows of a single sequence [T].
-    for row, weight in zip(totals[::-1, ..., None], weights[::-1, ..., None], strict=True):
+    for row, weight in zip(totals[::-1, ..., None], decay[::-1, ..., None], strict=True):
         row += weight * following
         following = row
-    return torch.from_numpy(totals).to(inputs.device, inputs.dtype)
 
 
 @torch.no_grad()
@@ -49,8 +57,10 @@ def gae(
     gae_lambda: float,
 ) -> Tensor:
     """Generalised advantage estimates (Schulman et al., 2016, eq. 16)."""
-    deltas = rewards + gamma * next_values.masked_fill(terminated, 0.0) - values
-    return reverse_scan(_unless(done, gamma * gae_lambda, like=deltas), deltas)
+    bootstraps = np.where(terminated.cpu().numpy(), np.float32(0.0), _array(next_values))
+    totals = _array(rewards) + gamma * bootstraps - _array(values)
+    _scan(~done.cpu().numpy() * totals.dtype.type(gamma * gae_lambda), totals)
+    return torch.from_numpy(totals).to(rewards.device, rewards.dtype)
 
 
 @torch.no_grad()

@@ -38,8 +38,8 @@ class A2CLearner(ActorCriticLearner):
         if not rollout.num_steps:  # short rollouts can be all resets
             return
         batch = self.flat_advantages(rollout)
-        yield UpdateResult(value_metrics(batch), num_gradient_steps=0)
-        yield self.algorithm.update(batch, global_step=global_step)
+        result = self.algorithm.update(batch, global_step=global_step)
+        yield UpdateResult({**value_metrics(batch), **result.metrics})
         self.observe(rollout)
 
 
