@@ -108,15 +108,17 @@ def _stack_rows(final_obs: Any, rows: NDArray[np.int64]) -> Any:
     return tree_map(lambda leaf: np.asarray(leaf)[rows], final_obs)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def sums_are_finite(*trees: Any) -> bool:
+    """Then all numbers are. The other way round it is not so: a sum may overflow, and an exact look must decide."""
+    leaves = [leaf for tree in trees for leaf in tree_leaves(tree) if leaf.dtype.kind == "f"]
+    return all(np.isfinite(leaf.sum()) for leaf in leaves)
+
+
 def first_bad_row(obs: Any, rewards: NDArray[np.float32]) -> tuple[int, int, str] | None:
     """(t, b, what) of the first observation or reward of `[T, B, …]` arrays that is not finite."""
-    columns = [("observation", leaf) for leaf in tree_leaves(obs) if np.issubdtype(leaf.dtype, np.floating)]
-    columns.append(("reward", rewards))
-    with np.errstate(over="ignore", invalid="ignore"):
-        if all(np.isfinite(leaf.sum()) for _, leaf in columns):
-            return None  # sums of finite numbers are finite unless they overflow: then the exact look below decides
     found = []
-    for what, leaf in columns:
+    for what, leaf in [*(("observation", leaf) for leaf in tree_leaves(obs)), ("reward", rewards)]:
         bad = ~np.isfinite(leaf).reshape(*rewards.shape, -1).all(-1)
         found += [(int(t), int(b), what) for t, b in np.argwhere(bad)[:1]]
     return min(found, default=None)

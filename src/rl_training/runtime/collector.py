@@ -14,7 +14,7 @@ from torch import Tensor
 from rl_training.data.rollout import Episode, Rollout, next_values
 from rl_training.data.trees import Tree, flatten_time, to_tensors, tree_map, zeros_for
 from rl_training.envs.types import Envs, EnvStep
-from rl_training.envs.vector import first_bad_row
+from rl_training.envs.vector import first_bad_row, sums_are_finite
 from rl_training.errors import EnvironmentFault
 from rl_training.models.actor_critic import Acted, Evaluated
 
@@ -173,14 +173,12 @@ class LocalCollector:
         for t in range(num_steps):
             rows.starts[t] = self._starts
             acted = policy.act(rows.obs_at(t), self._state, generator=self._generator)
-            actions = rows.write_acted(t, acted)
-            step = envs.step(policy.env_actions(actions))
+            step = envs.step(policy.env_actions(rows.write_acted(t, acted)))
             rows.write_step(t, step)
-            self._state = acted.state
             if len(step.final_rows):
                 finals.append(_Final(t, step.final_rows, step.final_obs, acted.state[step.final_rows]))
             self._starts = step.starts
-            self._state = restarted(self._state, step.starts, policy)
+            self._state = restarted(acted.state, step.starts, policy)
             episodes += [episode for _, episode in tracker.add(step)]
         self._obs = tree_map(lambda buffer: buffer[num_steps].copy(), rows.obs)
         return finals, episodes
@@ -226,6 +224,8 @@ class LocalCollector:
 
     def _check_finite(self, rows: _Buffers, finals: list[_Final]) -> None:
         """Row `t` is what step `t` gave, row 0 what was there before; final observations are in no row."""
+        if sums_are_finite(rows.obs, rows.rewards, *(final.obs for final in finals)):
+            return
         nothing = np.zeros((1, self.num_envs), dtype=np.float32)
         found = [first_bad_row(rows.obs, np.concatenate([nothing, rows.rewards]))]
         for final in finals:
