@@ -153,16 +153,15 @@ def _envpool(spec: EnvSpec, num_envs: int) -> Envs:
     _needs_id(spec, "envpool")
     envpool = import_extra("envpool", "envpool")
     options = {"num_envs": num_envs, "num_threads": 1, **spec.kwargs}
-    return _EnvPoolEnvs(partial(envpool.make_gymnasium, str(spec.source), **options), num_envs)
+    return _EnvPoolEnvs(partial(envpool.make_gymnasium, str(spec.source), **options))
 
 
 class _EnvPoolEnvs(VectorEnvs):
     """EnvPool takes its seed when it is made, so every reset makes it anew."""
 
-    def __init__(self, make: Callable[..., Any], num_envs: int) -> None:
+    def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
         envs = make(seed=0)
-        envs.num_envs = num_envs
         super().__init__(envs, same_step=False, spaces=Spaces(envs.observation_space, envs.action_space))
         self.restorable = False
 
