@@ -72,7 +72,7 @@ A2C = Family(
     minibatches=1,
     ours={},  # the defaults of both are the same
     theirs=lambda envs: {"policy_kwargs": {"net_arch": [64, 64]}},
-    cases=(Case(8, "sync", 2.5), Case(8, "auto", 3.0)),
+    cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
 )
 
 TRPO = Family(
@@ -90,7 +90,7 @@ TRPO = Family(
         "cg_max_steps": 10,
         "policy_kwargs": {"net_arch": [64, 64]},
     },
-    cases=(Case(8, "sync", 2.5), Case(8, "auto", 3.0)),
+    cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
 )
 
 # Theirs has the layer of 64 after the LSTM, ours before it.
@@ -109,7 +109,7 @@ RECURRENT_PPO = Family(
         "batch_size": 128 * envs // 4,
         "policy_kwargs": {"net_arch": [64], "lstm_hidden_size": 64},
     },
-    cases=(Case(8, "sync", 2.5), Case(8, "auto", 3.0)),
+    cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
     timed_steps=20_000,
 )
 
