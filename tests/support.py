@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
+from torch import Tensor
 
 from rl_training.data.trees import tree_map
-from rl_training.envs.types import Envs, EnvStep
+from rl_training.envs.types import Envs, EnvStep, Spaces
+from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.torsos import TorsoOptions
 
 UNBOUNDED = (-np.inf, np.inf)
 
@@ -336,3 +341,30 @@ def random_actions(space: gym.Space, num_steps: int, num_envs: int, seed: int = 
 
 def env_makers(*envs: Callable[..., gym.Env]) -> list[Callable[[], gym.Env]]:
     return [partial(env) for env in envs]
+
+
+def column(*numbers: float) -> Tensor:
+    return torch.tensor(numbers)[:, None]
+
+
+def hand_batch(ratios: list[float], rewards: list[float], **changes: Any) -> dict[str, Any]:
+    """One environment, observation 1 and action 0, whose probability is 1/2 now and was 1/2 / ratio."""
+    steps = len(ratios)
+    return {
+        "obs": torch.ones(steps, 1, 1),
+        "actions": torch.zeros(steps, 1, dtype=torch.int64),
+        "behavior_logprobs": column(*(math.log(0.5 / ratio) for ratio in ratios)),
+        "rewards": column(*rewards),
+        "terminated": torch.zeros(steps, 1, dtype=torch.bool),
+        "bootstrap_value": torch.zeros(1),
+        **changes,
+    }
+
+
+def zero_policy() -> ActorCritic:
+    """Both heads linear in one number and zero: both actions alike, all values 0."""
+    space = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
+    policy = ActorCritic(space, PolicyOptions(torso=TorsoOptions(hidden_sizes=())))
+    for parameter in policy.parameters():
+        parameter.data.zero_()
+    return policy

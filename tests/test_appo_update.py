@@ -9,40 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from torch import Tensor
 
 from rl_training.algorithms.appo import APPO, appo_loss
-from rl_training.envs.types import Spaces
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
-from rl_training.models.torsos import TorsoOptions
+from support import hand_batch, zero_policy
 
 
 def linear_appo(**options: Any) -> APPO:
-    """Both heads linear in one number and zero: both actions alike, all values 0."""
-    space = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
-    policy = ActorCritic(space, PolicyOptions(torso=TorsoOptions(hidden_sizes=())))
-    for parameter in policy.parameters():
-        parameter.data.zero_()
     defaults = {"clip_coef": 0.2, "learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0}
-    return APPO(policy, **{**defaults, **options})
-
-
-def column(*numbers: float) -> Tensor:
-    return torch.tensor(numbers)[:, None]
-
-
-def hand_batch(ratios: list[float], rewards: list[float], bootstrap_value: float = 0.0) -> dict[str, Tensor]:
-    """One environment, observation 1 and action 0, whose probability is 1/2 at first and was 1/2 / ratio."""
-    steps = len(ratios)
-    return {
-        "obs": torch.ones(steps, 1, 1),
-        "actions": torch.zeros(steps, 1, dtype=torch.int64),
-        "behavior_logprobs": column(*(math.log(0.5 / ratio) for ratio in ratios)),
-        "rewards": column(*rewards),
-        "terminated": torch.zeros(steps, 1, dtype=torch.bool),
-        "bootstrap_value": torch.tensor([bootstrap_value]),
-    }
+    return APPO(zero_policy(), **{**defaults, **options})
 
 
 def logit_gap(appo: APPO) -> float:
@@ -56,7 +30,7 @@ def test_loss_terms_by_hand() -> None:
     # advantages, without a ratio: 4 + 1/2 * v_1 = 5.25, 2 + 1/2 * 6 = 5
     # surrogate: min(2 * 5.25, 1.2 * 5.25) = 6.3, min(1/2 * 5, 0.8 * 5) = 2.5
     appo = linear_appo(ent_coef=0.1, vf_coef=0.5, kl_coef=2.0)
-    metrics = appo.update(hand_batch([2.0, 0.5], [4.0, 2.0], bootstrap_value=6.0)).metrics
+    metrics = appo.update(hand_batch([2.0, 0.5], [4.0, 2.0], bootstrap_value=torch.tensor([6.0]))).metrics
     policy_loss, value_loss = -(6.3 + 2.5) / 2, 0.5 * (5.25**2 + 2.5**2) / 2
     kl = ((2 - 1 - math.log(2)) + (0.5 - 1 - math.log(0.5))) / 2
     assert metrics["policy_loss"].item() == pytest.approx(policy_loss)
@@ -95,7 +69,7 @@ def test_the_first_pass_has_the_ratio_one_and_later_ones_meet_the_clip() -> None
 def test_the_bootstrap_value_reaches_the_targets() -> None:
     # v = 1 + 1/2 * bootstrap
     for bootstrap, target in ((0.0, 1.0), (6.0, 4.0)):
-        metrics = linear_appo().update(hand_batch([1.0], [1.0], bootstrap_value=bootstrap)).metrics
+        metrics = linear_appo().update(hand_batch([1.0], [1.0], bootstrap_value=torch.tensor([bootstrap]))).metrics
         assert metrics["value_loss"].item() == pytest.approx(0.5 * target**2)
 
 

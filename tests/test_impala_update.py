@@ -7,49 +7,24 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from rl_training.algorithms.a2c import A2C
 from rl_training.algorithms.impala import IMPALA
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSpec, make_envs
-from rl_training.envs.types import Spaces
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
-from rl_training.models.torsos import TorsoOptions
 from rl_training.ops.returns import gae, n_step_returns
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.impala_trainer import IMPALALearner, IMPALAParams
+from support import column, hand_batch, zero_policy
 
 
 def linear_impala(**options: Any) -> IMPALA:
-    """Both heads linear in one number and zero: both actions alike, all values 0."""
-    space = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
-    policy = ActorCritic(space, PolicyOptions(torso=TorsoOptions(hidden_sizes=())))
-    for parameter in policy.parameters():
-        parameter.data.zero_()
-    return IMPALA(policy, **{"learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0, **options})
-
-
-def column(*numbers: float) -> Tensor:
-    return torch.tensor(numbers)[:, None]
-
-
-def hand_batch(ratios: list[float], rewards: list[float], **changes: Any) -> dict[str, Any]:
-    """One environment, observation 1 and action 0, whose probability is 1/2 now and was 1/2 / ratio."""
-    steps = len(ratios)
-    return {
-        "obs": torch.ones(steps, 1, 1),
-        "actions": torch.zeros(steps, 1, dtype=torch.int64),
-        "behavior_logprobs": column(*(math.log(0.5 / ratio) for ratio in ratios)),
-        "rewards": column(*rewards),
-        "terminated": torch.zeros(steps, 1, dtype=torch.bool),
-        "bootstrap_value": torch.zeros(1),
-        **changes,
-    }
+    return IMPALA(
+        zero_policy(), **{"learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0, **options}
+    )
 
 
 def cartpole(num_envs: int = 4, backend: Any = "auto", **params: Any) -> tuple[IMPALALearner, LocalCollector]:

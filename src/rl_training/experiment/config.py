@@ -114,13 +114,15 @@ class TrainConfig(BaseModel):
 
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
-        backend = self.worker_backend if self.backend == "ray" else self.backend
-        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), backend, tuple(self.tasks))
+        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self._stepped_by(), tuple(self.tasks))
 
     def in_one_process(self) -> TrainConfig:
         """The same without Ray, for a session that is asked, or one of many."""
-        backend = self.worker_backend if self.backend == "ray" else self.backend
-        return self.model_copy(update={"backend": backend, "learners": 1, "eval_in_background": False})
+        return self.model_copy(update={"backend": self._stepped_by(), "learners": 1, "eval_in_background": False})
+
+    def _stepped_by(self) -> Backend:
+        """The backend in each process that steps environments."""
+        return self.worker_backend if self.backend == "ray" else self.backend
 
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""

@@ -78,21 +78,13 @@ def ppo_gradient(
     ratio = moved + np.float32(1.0)
     free = ratio * advantages
     gains = np.minimum(free, ratio.clip(1.0 - clip_coef, 1.0 + clip_coef) * advantages)
-    errors, squares = value_errors(values, batch, clip_coef if clip_value_loss else None)
-    policy_loss = -gains.sum() / rows
-    value_loss = 0.5 * squares.sum() / rows
-    mean_entropy = entropy.sum() / rows
-    metrics = {
-        "loss": policy_loss + vf_coef * value_loss - ent_coef * mean_entropy,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": mean_entropy,
-        "approx_kl": (moved - log_ratio).sum() / rows,
-        "clip_fraction": np.float32(np.count_nonzero(np.abs(moved) > clip_coef) / rows),
-    }
     # Where the clip decides the minimum it holds the ratio, and no gradient passes.
     to_logprobs = np.where(gains == free, free, np.float32(0.0)) * np.float32(-1.0 / rows)
-    return LossGradient(metrics, to_logprobs, errors * np.float32(vf_coef / rows), -ent_coef / rows)
+    errors = value_errors(values, batch, clip_coef if clip_value_loss else None)
+    whole = _with_value_and_entropy(-gains.sum() / rows, to_logprobs, entropy, errors, ent_coef, vf_coef)
+    whole.metrics["approx_kl"] = (moved - log_ratio).sum() / rows
+    whole.metrics["clip_fraction"] = np.float32(np.count_nonzero(np.abs(moved) > clip_coef) / rows)
+    return whole
 
 
 def a2c_gradient(
@@ -108,8 +100,16 @@ def a2c_gradient(
     """`a2c_loss` of a rollout with its gradient."""
     rows = len(logprobs)
     advantages = normalized(batch["advantages"]) if normalize_advantages else batch["advantages"]
-    errors, squares = value_errors(values, batch, None)
-    policy_loss = -(advantages @ logprobs) / rows
+    policy_loss, to_logprobs = -(advantages @ logprobs) / rows, advantages * np.float32(-1.0 / rows)
+    errors = value_errors(values, batch, None)
+    return _with_value_and_entropy(policy_loss, to_logprobs, entropy, errors, ent_coef, vf_coef)
+
+
+def _with_value_and_entropy(
+    policy_loss: Any, to_logprobs: Array, entropy: Array, errors: tuple[Array, Array], ent_coef: float, vf_coef: float
+) -> LossGradient:
+    """What a policy loss becomes with the value error, of which `errors` are `value_errors`, and the entropy bonus."""
+    rows, (passing, squares) = len(entropy), errors
     value_loss = 0.5 * squares.sum() / rows
     mean_entropy = entropy.sum() / rows
     metrics = {
@@ -118,8 +118,7 @@ def a2c_gradient(
         "value_loss": value_loss,
         "entropy": mean_entropy,
     }
-    to_logprobs = advantages * np.float32(-1.0 / rows)
-    return LossGradient(metrics, to_logprobs, errors * np.float32(vf_coef / rows), -ent_coef / rows)
+    return LossGradient(metrics, to_logprobs, passing * np.float32(vf_coef / rows), -ent_coef / rows)
 
 
 def value_errors(values: Array, batch: Mapping[str, Array], clip_coef: float | None) -> tuple[Array, Array]:

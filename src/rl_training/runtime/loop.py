@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from rl_training.errors import NonFiniteError
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.collector import PolicySnapshot
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.session import Session
 
@@ -60,10 +59,9 @@ def _iterate(session: Session, callbacks: Sequence[Callback]) -> dict[str, float
     started = time.perf_counter()
     learner, collector, progress = session.learner, session.collector, session.progress
     updating = session.controls.at(progress.global_step, moment="updating")
-    acting = session.controls.at(progress.global_step, moment="acting")
+    snapshot = session.snapshot(weights=not collector.shares_weights)
     learner.algorithm.apply_controls(updating)
-    weights = None if collector.shares_weights else learner.algorithm.policy.state_dict()
-    collector.publish(PolicySnapshot(progress.iterations, acting, weights))
+    collector.publish(snapshot)
     rollout = collector.collect(learner.rollout_steps)
     progress.global_step += rollout.num_steps
     progress.add_episodes(rollout.episodes)
@@ -74,7 +72,7 @@ def _iterate(session: Session, callbacks: Sequence[Callback]) -> dict[str, float
     _check_finite(session)
     progress.iterations += 1
     progress.seconds += time.perf_counter() - started
-    return updating | acting
+    return {**updating, **snapshot.controls}
 
 
 def _check_finite(session: Session) -> None:

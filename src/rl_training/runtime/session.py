@@ -176,17 +176,19 @@ class Session(Stateful):
     def evaluation_seed(self) -> int:
         return derive_seed(self.config.seed, EVALUATION, self.progress.global_step)
 
-    def apply_acting_controls(self) -> None:
-        """The policy as it would act next: after loading, too."""
+    def snapshot(self, *, weights: bool) -> PolicySnapshot:
+        """The policy as it would act next."""
         acting = self.controls.at(self.progress.global_step, moment="acting")
-        apply_snapshot(self.policy, PolicySnapshot(self.progress.iterations, acting))
+        return PolicySnapshot(self.progress.iterations, acting, self.policy.state_dict() if weights else None)
+
+    def apply_acting_controls(self) -> None:
+        """To the policy itself: after loading, too."""
+        apply_snapshot(self.policy, self.snapshot(weights=False))
 
     def evaluate_in_background(self) -> None:
         """Of the policy as it is now; `evaluator.finished` has the answer later."""
         step = self.progress.global_step
-        acting = self.controls.at(step, moment="acting")
-        snapshot = PolicySnapshot(self.progress.iterations, acting, self.policy.state_dict())
-        self.evaluator.submit(snapshot, step=step, seed=self.evaluation_seed())
+        self.evaluator.submit(self.snapshot(weights=True), step=step, seed=self.evaluation_seed())
 
     def learn(self, rollout: Rollout, controls: Mapping[str, float]) -> Iterator[UpdateResult]:
         """The learner's updates, whose work other learners may share."""
