@@ -12,10 +12,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import MuZeroModel, MuZeroOptions
 from rl_training.ops import search as ops
 from rl_training.search import mlp
+from rl_training.search.matmul import matmul
 from rl_training.search.rules import PUCT, Rule, gumbel, puct
 from rl_training.search.search import Roots, Searched, search
 
@@ -300,7 +302,7 @@ def test_illegal_actions_get_no_visit_and_no_probability() -> None:
 
 @pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])
 def test_a_root_does_not_notice_its_neighbours(rule: Rule) -> None:
-    model = mlp_model(actions=5)
+    model = mlp_model(actions=5, latent_size=64, hidden_size=96)
     roots = mlp_roots(model, torch.randn(9, 4))
     together = search_mlp(model, roots, rule)
     for b in (0, 4, 8):
@@ -336,16 +338,30 @@ def search_mlp(model: MuZeroModel, roots: Roots, rule: Rule, *, in_torch: bool =
 
 
 @torch.no_grad()
-def test_the_compiled_network_equals_the_torch_one() -> None:
-    model = mlp_model()
-    latents, actions = torch.rand(7, 13), torch.randint(3, (7,))
-    answers = [np.empty(shape, dtype=np.float32) for shape in ((7, 13), (7, 3), (7,), (7,))]
+@pytest.mark.parametrize(("size", "hidden"), [(13, 22), (70, 128)])
+def test_the_compiled_network_equals_the_torch_one(size: int, hidden: int) -> None:
+    model = mlp_model(latent_size=size, hidden_size=hidden)
+    latents, actions = torch.rand(7, size), torch.randint(3, (7,))
+    answers = [np.empty(shape, dtype=np.float32) for shape in ((7, size), (7, 3), (7,), (7,))]
     weights = model.planner()
     assert weights is not None
     mlp.recurrent(latents.numpy(), actions.numpy(), weights, *answers)
     following, rewards, values, logits = model.recurrent(latents, actions)
     for found, expected in zip(answers, (following, logits, rewards, values), strict=True):
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [3, 64, 100, 128])
+def test_a_compiled_product_is_right_and_the_same_for_any_number_of_rows(width: int) -> None:
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal(shape, dtype=np.float32) for shape in ((9, 50), (52, width)))
+    products = []
+    for rows in range(1, 10):
+        products.append(np.empty((rows, width), dtype=np.float32))
+        matmul(x[:rows], weight, products[-1])
+    for fewer in products:
+        np.testing.assert_array_equal(fewer, products[-1][: len(fewer)])
+    np.testing.assert_allclose(products[-1], x @ weight[:50], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])
@@ -359,10 +375,13 @@ def test_a_compiled_search_equals_the_one_that_calls_torch(rule: Rule) -> None:
 
 def test_the_weights_of_the_compiled_network_follow_the_optimizer() -> None:
     model = mlp_model()
+    optimizer = FlatOptimizer(model.parameters(), learning_rate=0.1, eps=1e-5)
     weights = model.planner()
-    model.value_head.bias.data.add_(1.0)
     assert weights is not None
-    np.testing.assert_array_equal(weights.value_bias, model.value_head.bias.detach().numpy())
+    before = weights.latent.copy()
+    optimizer.step(model.recurrent(torch.rand(2, 13), torch.tensor([0, 1]))[0].square().sum(), max_grad_norm=None)
+    assert not np.array_equal(weights.latent, before)
+    np.testing.assert_array_equal(weights.latent, model.next_latent.weight.detach().t().numpy())
 
 
 # ---- planning with the true dynamics

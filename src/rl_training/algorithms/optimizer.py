@@ -140,11 +140,11 @@ class FlatOptimizer:
 
 
 def _flattened(parameters: Iterable[nn.Parameter]) -> nn.Parameter:
-    """One parameter, of whose values and gradients all others' become views."""
+    """One parameter, of whose values and gradients all others' become views, each laid out in memory as it was."""
     unique = list(dict.fromkeys(parameters))
-    flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in unique]))
+    flat = nn.Parameter(torch.cat([p.detach().as_strided((p.numel(),), (1,)) for p in unique]))
     flat.grad = torch.zeros_like(flat)
     sizes = [p.numel() for p in unique]
     for p, value, grad in zip(unique, flat.data.split(sizes), flat.grad.split(sizes), strict=True):
-        p.data, p.grad = value.view_as(p), grad.view_as(p)
+        p.data, p.grad = (part.as_strided(p.shape, p.stride(), part.storage_offset()) for part in (value, grad))
     return flat

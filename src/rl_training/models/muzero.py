@@ -36,17 +36,17 @@ class MuZeroOptions:
 class RecurrentWeights(NamedTuple):
     """Views of the parameters of dynamics and prediction, for compiled code; they follow the optimizer."""
 
-    hidden: Array  # [H, L + A]
+    hidden: Array  # [L + A, H]
     hidden_bias: Array
-    latent: Array
+    latent: Array  # [H, L]
     latent_bias: Array
-    reward: Array
-    reward_bias: Array
-    features: Array
+    features: Array  # [L, H]
     features_bias: Array
-    policy: Array
+    reward: Array  # [bins, H]
+    reward_bias: Array
+    policy: Array  # [A, H]
     policy_bias: Array
-    value: Array
+    value: Array  # [bins, H]
     value_bias: Array
 
 
@@ -150,6 +150,12 @@ class MuZeroModel(PlanningModel):
         self.prediction = MLP(options.latent_size, [options.hidden_size], "relu")
         self.policy_head = zeroed(nn.Linear(options.hidden_size, self.num_actions))
         self.value_head = zeroed(nn.Linear(options.hidden_size, bins))
+        for layer in self.wide_layers():
+            # In memory as [in, out], as the compiled search reads it.
+            layer.weight.data = layer.weight.data.t().contiguous().t()
+
+    def wide_layers(self) -> tuple[Any, ...]:
+        return self.dynamics.layers[0], self.next_latent, self.prediction.layers[0]
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""
@@ -198,12 +204,6 @@ class MuZeroModel(PlanningModel):
     def planner(self) -> RecurrentWeights | None:
         if self.device.type != "cpu":
             return None
-        layers: tuple[Any, ...] = (
-            self.dynamics.layers[0],
-            self.next_latent,
-            self.reward_head,
-            self.prediction.layers[0],
-            self.policy_head,
-            self.value_head,
-        )
-        return RecurrentWeights(*(p.detach().numpy() for layer in layers for p in (layer.weight, layer.bias)))
+        pairs = [(layer.weight.t(), layer.bias) for layer in self.wide_layers()]
+        pairs += [(head.weight, head.bias) for head in (self.reward_head, self.policy_head, self.value_head)]
+        return RecurrentWeights(*(np.ascontiguousarray(p.detach().numpy()) for pair in pairs for p in pair))
