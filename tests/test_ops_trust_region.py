@@ -49,9 +49,9 @@ def test_the_fisher_vector_product_is_the_hessian_of_the_kl_times_the_vector(spa
     point = torch.cat([p.detach().reshape(-1) for p in parameters])
     hessian = torch.autograd.functional.hessian(lambda v: mean_kl(head, features, v), point)
     dist = head(features)
-    product = hessian_vector_product(head.kl(dist.detach(), dist).mean(), parameters, damping=0.5)
+    product = hessian_vector_product(head.kl(dist.detach(), dist).mean(), parameters)
     vector = torch.randn(len(point), dtype=torch.float64)
-    torch.testing.assert_close(product(vector), hessian @ vector + 0.5 * vector)
+    torch.testing.assert_close(product(vector), hessian @ vector)
     assert torch.linalg.eigvalsh(hessian).min() > -1e-10
     assert flat_gradient(head.kl(head(features).detach(), head(features)).mean(), parameters).abs().max() < 1e-12
 

@@ -12,10 +12,11 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.heads import ActionHead
 from rl_training.models.mlp import MLP
-from rl_training.ops.fused import value_errors
+from rl_training.ops.fused import categorical_fisher, value_errors
 from rl_training.ops.losses import clipped_value_loss, normalize
 from rl_training.ops.trust_region import (
     LineSearch,
+    VectorProduct,
     backtracking_line_search,
     conjugate_gradient,
     flat_gradient,
@@ -85,11 +86,10 @@ class TRPO(Algorithm):
         dist = self.policy.distribution(batch["obs"])
         surrogate, entropy = self._surrogate(dist, batch, advantages)
         gradient = self._combined(flat_gradient(surrogate, self.actor, retain_graph=True))
-        kl = self.policy.head.kl(dist.detach(), dist).mean()
-        product = hessian_vector_product(kl, self.actor, damping=self.cg_damping)
+        product = self.fisher_product(dist, batch)
 
         def fisher(vector: Tensor) -> Tensor:
-            return self._combined(product(vector))
+            return self._combined(product(vector) + self.cg_damping * vector)
 
         direction = conjugate_gradient(fisher, gradient, iterations=self.cg_iterations)
         step = trust_region_step(direction, fisher, max_kl=self.target_kl)
@@ -118,6 +118,14 @@ class TRPO(Algorithm):
         loss = clipped_value_loss(values, batch["values"], batch["returns"], None)
         grad_norm = self.optimizer.step(loss, max_grad_norm=self.max_grad_norm)
         return UpdateResult({"value_loss": loss.detach(), "critic_grad_norm": grad_norm})
+
+    def fisher_product(self, dist: Tensor, batch: Batch) -> VectorProduct:
+        """v ↦ F v, F being the Hessian of the mean KL from the policy to itself."""
+        fused = self.policy.fused
+        if fused is None or (inputs := fused.inputs(batch["obs"])) is None:
+            return hessian_vector_product(self.policy.head.kl(dist.detach(), dist).mean(), self.actor)
+        product = fused.actor.curvature(inputs, categorical_fisher(dist.detach().numpy().T))
+        return lambda vector: torch.from_numpy(product(vector.numpy()))
 
     @torch.no_grad()
     def _line_search(

@@ -18,7 +18,7 @@ from rl_training.models.heads import CategoricalHead, make_head
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import TorsoOptions, VectorTorso, has_image, make_torso
-from rl_training.ops.fused import categorical
+from rl_training.ops.fused import categorical, log_softmax
 
 
 class Acted(NamedTuple):
@@ -125,6 +125,8 @@ class ActorCritic(nn.Module):
 
     def distribution(self, obs: Tree) -> Tensor:
         """The action distribution's parameters; `head` gives its log-probs, entropy and KL."""
+        if self.fused and not torch.is_grad_enabled() and (inputs := self.fused.inputs(obs)) is not None:
+            return torch.from_numpy(log_softmax(self.fused.actor(inputs)).T)
         return self.head(self.actor_torso(self._normalized(obs)))
 
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:

@@ -7,7 +7,7 @@ whoever needs one (TRPO) switches `MLP.fused` off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -163,13 +163,47 @@ class FusedNet:
 
     def backward(self, delta: Array) -> None:
         """Writes the gradients of all parameters, given that of the last `forward`'s output."""
+        self.arrays()
+        *_, space = self._space(delta.shape[1])
+        self._write_gradients(self._layers, delta, self._grads, space)
+
+    def curvature(self, obs: Array, metric: Callable[[Array], Array]) -> Callable[[Array], Array]:
+        """v ↦ JᵀM J v, for the Jacobian J of the outputs by the flat parameters and M the `metric` of outputs."""
         *hidden, weight, _ = self.arrays()
-        *into, to_weight, to_bias = self._grads
-        np.matmul(delta, self._layers[-1], out=to_weight)
+        layers = hidden_layers(obs, hidden, self._activation)
+        slopes = [np.empty_like(layer) for layer in layers[1:]]
+        for layer, slope in zip(layers[1:], slopes, strict=True):
+            FUSED_ACTIVATIONS[self._activation][1](layer, slope)
+
+        def product(vector: Array) -> Array:
+            *changes, weight_change, bias_change = self._parts(vector)
+            moved = np.zeros_like(obs)
+            rows = zip(layers, slopes, hidden[::2], changes[::2], changes[1::2], strict=False)
+            for below, slope, layer_weight, layer_change, layer_bias_change in rows:
+                moved = moved @ layer_weight.T
+                moved += below @ layer_change.T
+                moved += layer_bias_change
+                moved *= slope
+            outputs = weight_change @ layers[-1].T + weight @ moved.T + bias_change[:, None]
+            answer = np.empty_like(vector)
+            used_up = [obs, *(layer.copy() for layer in layers[1:])]
+            self._write_gradients(used_up, metric(outputs), self._parts(answer), None)
+            return answer
+
+        return product
+
+    def _write_gradients(self, layers: list[Array], delta: Array, into: list[Array], space: Array | None) -> None:
+        *hidden, weight, _ = self._arrays
+        *into, to_weight, to_bias = into
+        np.matmul(delta, layers[-1], out=to_weight)
         np.sum(delta, axis=1, out=to_bias)
         if hidden:
-            *_, space = self._space(delta.shape[1])
-            hidden_gradients(self._layers, hidden, self._activation, np.matmul(delta.T, weight, out=space), into)
+            hidden_gradients(layers, hidden, self._activation, np.matmul(delta.T, weight, out=space), into)
+
+    def _parts(self, flat: Array) -> list[Array]:
+        """Views of a vector, shaped as the parameters."""
+        ends = np.cumsum([array.size for array in self._arrays])
+        return [part.reshape(array.shape) for part, array in zip(np.split(flat, ends[:-1]), self._arrays, strict=True)]
 
     def _space(self, rows: int) -> list[Array]:
         """Memory for every hidden layer and for a gradient of the last."""

@@ -6,7 +6,7 @@ On a few hundred rows a torch op costs more to launch than to compute. `ops.loss
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,19 @@ def categorical_gradient(policy: Categorical, to_logprobs: Array, to_entropy: fl
     weights *= -policy.probs
     weights[policy.chosen] += to_logprobs
     return weights
+
+
+def categorical_fisher(dist: Array) -> Callable[[Array], Array]:
+    """t ↦ (diag p − p pᵀ) t / N: the Hessian by the logits of the mean KL from a policy to itself."""
+    probs = np.exp(dist)
+
+    def product(moved: Array) -> Array:
+        weighted = probs * moved
+        weighted -= probs * weighted.sum(axis=0)
+        weighted *= np.float32(1.0 / probs.shape[1])
+        return weighted
+
+    return product
 
 
 class LossGradient(NamedTuple):

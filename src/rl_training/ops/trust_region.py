@@ -11,15 +11,15 @@ from torch import Tensor
 VectorProduct = Callable[[Tensor], Tensor]
 
 
-def hessian_vector_product(scalar: Tensor, parameters: Sequence[Tensor], *, damping: float = 0.0) -> VectorProduct:
-    """v ↦ (H + damping·I) v with H the Hessian of the scalar, by differentiating its gradient's product with v.
+def hessian_vector_product(scalar: Tensor, parameters: Sequence[Tensor]) -> VectorProduct:
+    """v ↦ H v with H the Hessian of the scalar, by differentiating its gradient's product with v.
 
     Of the mean KL from a policy to itself, H is the Fisher matrix (Schulman et al., 2015, appendix C).
     """
     gradient = flat_gradient(scalar, parameters, create_graph=True)
 
     def product(vector: Tensor) -> Tensor:
-        return flat_gradient(gradient @ vector, parameters, retain_graph=True) + damping * vector
+        return flat_gradient(gradient @ vector, parameters, retain_graph=True)
 
     return product
 
