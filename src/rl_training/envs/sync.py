@@ -37,27 +37,31 @@ class SyncEnvs(Envs):
 
     def step(self, actions: NDArray[Any]) -> EnvStep:
         self._steps += 1
-        rewards = np.empty(self.num_envs, dtype=np.float32)
-        terminated = np.zeros(self.num_envs, dtype=bool)
-        truncated = np.zeros(self.num_envs, dtype=bool)
+        rewards: list[float] = []
+        terminations: list[bool] = []
+        truncations: list[bool] = []
         final_rows: list[int] = []
         final_obs: list[Any] = []
         # A Discrete environment expects a number, and indexing a list is quicker than indexing an array.
         chosen = actions.tolist() if self._discrete else actions
         for index, env in enumerate(self.envs):
             try:
-                obs, rewards[index], terminated[index], truncated[index], _ = env.step(chosen[index])
+                obs, reward, is_terminal, is_cut, _ = env.step(chosen[index])
+                rewards.append(float(reward))
+                terminations.append(bool(is_terminal))
+                truncations.append(bool(is_cut))
             except Exception as error:
                 raise self._fault(index, f"step raised {type(error).__name__}: {error}") from error
-            if terminated[index] or truncated[index]:
+            if is_terminal or is_cut:
                 self._store(index, obs)
                 final_rows.append(index)
                 final_obs.append(tree_map(lambda leaf, i=index: leaf[i].copy(), self._obs))
                 obs = self._guard(index, env.reset)[0]
             self._store(index, obs)
+        terminated, truncated = np.array(terminations), np.array(truncations)
         return EnvStep(
             obs=self._obs,
-            rewards=rewards,
+            rewards=np.array(rewards, dtype=np.float32),
             terminated=terminated,
             truncated=truncated,
             valid=self._valid,
@@ -86,6 +90,10 @@ class SyncEnvs(Envs):
             env.close()
 
     def _store(self, index: int, obs: Any) -> None:
+        rows = self._obs
+        if type(rows) is type(obs) is np.ndarray and obs.dtype == rows.dtype and obs.shape == rows.shape[1:]:
+            rows[index] = obs  # nearly always
+            return
         write_row(self._obs, obs, index, lambda problem: self._fault(index, f"observation {problem}"))
 
     def _guard(self, index: int, call: Callable[..., Any], **kwargs: Any) -> Any:

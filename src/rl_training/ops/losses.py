@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -32,15 +34,19 @@ def clip_fraction(log_ratio: Tensor, clip_coef: float) -> Tensor:
     return (log_ratio.expm1().abs() > clip_coef).float().mean()
 
 
-def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+@np.errstate(over="ignore", invalid="ignore")
+def explained_variance(values: Tensor, targets: Tensor) -> np.floating:
     """1 - Var(targets - values) / Var(targets); 0 for constant targets, which have no variance to explain."""
-    unexplained = _square_deviations(targets - values) / _square_deviations(targets)
-    return torch.where(_is_constant(targets), 0.0, 1.0 - unexplained)
+    wanted, foretold = (column.detach().cpu().numpy().ravel() for column in (targets, values))
+    if wanted.min() == wanted.max():
+        return np.float32(0.0)
+    return np.float32(1.0) - _square_deviations(wanted - foretold) / _square_deviations(wanted)
 
 
-def _square_deviations(x: Tensor) -> Tensor:
-    # Five times as fast as `var` on a small rollout.
-    return (x - x.mean()).square().sum()
+def _square_deviations(x: NDArray[np.floating]) -> np.floating:
+    # NumPy's is several times as fast as torch's on a small rollout.
+    deviations = x - x.mean()
+    return deviations @ deviations
 
 
 def normalize(advantages: Tensor) -> Tensor:

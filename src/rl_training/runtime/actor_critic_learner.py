@@ -139,6 +139,6 @@ class ActorCriticLearner(Learner):
             yield tree_map(itemgetter(part), parts)
 
 
-def value_metrics(batch: dict[str, Tree]) -> dict[str, torch.Tensor]:
+def value_metrics(batch: dict[str, Tree]) -> dict[str, Any]:
     """How well the values that the rollout was collected with foretold its returns."""
     return {"explained_variance": explained_variance(batch["values"], batch["returns"])}
