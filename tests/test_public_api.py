@@ -51,8 +51,12 @@ def test_observations_of_the_wrong_shape_are_refused() -> None:
 def test_a_callable_environment_and_dict_observations() -> None:
     agent = PPO(DictEnv, **SMALL)
     agent.train(64)
-    single, _ = agent.predict(DictEnv().observation_space.sample())
+    sample = DictEnv().observation_space.sample()
+    single, _ = agent.predict(sample)
     assert DictEnv().action_space.contains(single)
+    assert agent.predict(dict(reversed(sample.items())))[0] == single
+    with pytest.raises(ConfigError, match="mapping with the keys"):
+        agent.predict(np.zeros(3))
 
 
 def test_continuous_actions_stay_within_their_bounds() -> None:

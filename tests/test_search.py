@@ -81,6 +81,11 @@ def test_a_noise_fraction_of_zero_leaves_the_prior_as_it_is() -> None:
     np.testing.assert_allclose(ops.with_root_noise(prior, noise, 0.25), [0.2, 0.8])
 
 
+def test_an_action_that_is_not_legal_gets_no_noise() -> None:
+    prior, noise = np.array([[0.5, 0.0, 0.5]]), np.array([[0.1, 0.6, 0.3]])
+    np.testing.assert_allclose(ops.with_root_noise(prior, noise, 0.5), [[0.375, 0.0, 0.625]])
+
+
 # ---- models with known answers
 
 

@@ -42,8 +42,14 @@ def first_play_value(node_value: float, q: Floats, visits: Ints) -> float:
 
 
 def with_root_noise(prior: Floats, noise: Floats, fraction: float) -> Floats:
-    """(1 − fraction) · prior + fraction · noise; a fraction of 0 leaves the prior as it is, to the bit."""
-    return prior if fraction == 0.0 else (1.0 - fraction) * prior + fraction * noise
+    """(1 − fraction) · prior + fraction · noise; a fraction of 0 leaves the prior as it is, to the bit.
+
+    Where the prior is 0 an action is not legal and gets no noise: the others share it.
+    """
+    if fraction == 0.0:
+        return prior
+    noise = np.where(prior > 0.0, noise, 0.0)
+    return (1.0 - fraction) * prior + fraction * noise / noise.sum(-1, keepdims=True)
 
 
 def visit_policy(visits: Ints, temperature: float = 1.0) -> Floats:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.data.rollout import task_means
-from rl_training.data.trees import to_tensors, tree_leaves, tree_map
+from rl_training.data.trees import space_map, to_tensors, tree_leaves, tree_map
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.experiment.checkpointing import load_checkpoint
@@ -157,19 +157,14 @@ def predict(session: Session, obs: Any, *, state: Any = None, deterministic: boo
 
 
 def _is_batch(obs: Any, space: Any) -> bool:
-    leaf, single = np.asarray(tree_leaves(obs)[0]), _first_leaf(space)
-    return leaf.ndim == len(single.shape or ()) + 1
-
-
-def _first_leaf(space: Any) -> Any:
-    from rl_training.data.trees import space_map
-
-    return tree_leaves(space_map(lambda leaf: leaf, space))[0]
+    leaves = space_map(lambda leaf: leaf, space)
+    try:
+        return tree_leaves(tree_map(lambda sub, leaf: np.ndim(leaf) > len(sub.shape or ()), leaves, obs))[0]
+    except (KeyError, TypeError, IndexError) as error:
+        raise ConfigError(f"an observation must be a mapping with the keys {sorted(leaves)}") from error
 
 
 def _checked_rows(rows: Any, space: Any) -> Any:
-    from rl_training.data.trees import space_map
-
     def check(leaf: Any, sub: Any) -> Any:
         array = np.asarray(leaf)
         if array.shape[1:] != (sub.shape or ()):
