@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from rl_training.ops.arrays import Floats, as_rows, as_tensor, suits_kernels
 
 NORM_EPS = 1e-4
 TRUNCATED_STD = 0.87962566  # of a standard normal cut off at two deviations
@@ -43,7 +44,7 @@ class NormedActivation(nn.Module):
         self.scale = nn.Parameter(torch.ones(features))
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or x.dtype != torch.float32:
+        if not suits_kernels(x):
             groups = x.unflatten(-1, self.shape)
             inverse = groups.square().mean(-1, keepdim=True).add(NORM_EPS).rsqrt()
             return F.silu((groups * inverse).flatten(-2) * self.scale)
@@ -52,14 +53,14 @@ class NormedActivation(nn.Module):
         return normed_silu(x, self.scale, self.shape)[0]
 
 
-def normed_silu(x: Tensor, scale: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """(output, input, inverse root mean square of each group), in one compiled pass."""
+def normed_silu(x: Tensor, scale: Tensor, shape: tuple[int, int]) -> tuple[Tensor, tuple[Floats, Floats, Floats]]:
+    """(output, what the gradient needs: input, scale, inverse root mean square of each group), in one compiled pass."""
     from rl_training.models import normed_kernels
 
-    x = x.detach().contiguous()
-    output, inverse = torch.empty_like(x), x.new_empty(x.numel() // shape[1])
-    normed_kernels.forward(_rows(x, shape), _rows(scale, shape)[0], NORM_EPS, _rows(output, shape), inverse.numpy())
-    return output, x, inverse
+    rows, scales = as_rows(x, -1, *shape), as_rows(scale, *shape)
+    output, inverse = np.empty_like(rows), np.empty(rows.shape[:2], np.float32)
+    normed_kernels.forward(rows, scales, NORM_EPS, output, inverse)
+    return as_tensor(output, x.shape), (rows, scales, inverse)
 
 
 class NormedSiLU(torch.autograd.Function):
@@ -67,9 +68,7 @@ class NormedSiLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, shape: tuple[int, int]) -> Tensor:
-        output, x, inverse = normed_silu(x, scale, shape)
-        ctx.shape = shape
-        ctx.save_for_backward(x, scale, inverse)
+        output, ctx.given = normed_silu(x, scale, shape)
         return output
 
     @staticmethod
@@ -77,16 +76,10 @@ class NormedSiLU(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         from rl_training.models import normed_kernels
 
-        (x, scale, inverse), shape = ctx.saved_tensors, ctx.shape
-        to_x, to_scale = torch.empty_like(x), torch.zeros_like(scale)
-        given = _rows(grad.contiguous(), shape), _rows(x, shape), _rows(scale, shape)[0], inverse.numpy()
-        normed_kernels.backward(*given, _rows(to_x, shape), _rows(to_scale, shape)[0])
-        return to_x, to_scale, None
-
-
-def _rows(x: Tensor, shape: tuple[int, int]) -> NDArray[np.float32]:
-    """As `[R, G, W]`."""
-    return x.detach().view(-1, *shape).numpy()
+        rows, scales, inverse = ctx.given
+        to_rows, to_scales = np.empty_like(rows), np.zeros_like(scales)
+        normed_kernels.backward(as_rows(grad, *rows.shape), rows, scales, inverse, to_rows, to_scales)
+        return as_tensor(to_rows, grad.shape), as_tensor(to_scales, (-1,)), None
 
 
 class NormedMLP(nn.Module):

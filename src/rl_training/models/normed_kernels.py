@@ -8,23 +8,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rl_training.compiled import compiled, exp, inlined
-
-Floats = NDArray[np.float32]
-
-ONE = np.float32(1.0)
-
-
-@inlined
-def sigmoid(x: np.float32) -> np.float32:
-    return ONE / (ONE + exp(-x))
+from rl_training.compiled import compiled
+from rl_training.ops.arrays import Floats
+from rl_training.ops.elementary import ONE, sigmoid
 
 
 @compiled
 def forward(x: Floats, scale: Floats, eps: float, output: Floats, inverse: Floats) -> None:
-    """`inverse` `[R·G]` is one over the root mean square."""
+    """`inverse` `[R, G]` is one over the root mean square."""
     rows, groups, width = x.shape
     for r in range(rows):
         for g in range(groups):
@@ -33,7 +25,7 @@ def forward(x: Floats, scale: Floats, eps: float, output: Floats, inverse: Float
             for i in range(width):
                 squares += row[i] * row[i]
             shrink = ONE / np.float32(math.sqrt(squares / np.float32(width) + np.float32(eps)))
-            inverse[r * groups + g] = shrink
+            inverse[r, g] = shrink
             for i in range(width):
                 scaled = row[i] * shrink * factors[i]
                 out[i] = scaled * sigmoid(scaled)
@@ -45,7 +37,7 @@ def backward(grad: Floats, x: Floats, scale: Floats, inverse: Floats, to_x: Floa
     rows, groups, width = x.shape
     for r in range(rows):
         for g in range(groups):
-            row, factors, out, along, shrink = x[r, g], scale[g], to_x[r, g], to_scale[g], inverse[r * groups + g]
+            row, factors, out, along, shrink = x[r, g], scale[g], to_x[r, g], to_scale[g], inverse[r, g]
             above, total = grad[r, g], np.float32(0.0)
             for i in range(width):
                 normed = row[i] * shrink

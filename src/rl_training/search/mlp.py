@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.compiled import compiled, exp
+from rl_training.compiled import compiled
 from rl_training.models.muzero import RecurrentWeights
+from rl_training.ops.elementary import exponential
 from rl_training.search.matmul import matmul
 from rl_training.search.rules import Rule
 from rl_training.search.tree import (
@@ -70,7 +71,7 @@ def expected_scalars(logits: Floats, scalars: Floats) -> None:
         for i in range(last + 1):
             top = max(top, row[i])
         for i in range(last + 1):
-            row[i] = exp(row[i] - top)
+            row[i] = exponential(row[i] - top)
         total = row[half]
         for i in range(half):
             down, up = row[i], row[last - i]
