@@ -446,3 +446,16 @@ def test_the_normed_activation_and_its_gradient_are_those_of_the_definition(grou
     torch.testing.assert_close(own, expected, atol=1e-4, rtol=1e-4)
     with torch.no_grad():
         torch.testing.assert_close(layer(x), literal)
+
+
+def test_compiled_probabilities_samples_and_gradients_are_those_in_double_precision() -> None:
+    """Doubles take the plain way."""
+    logits, weights = 3.0 * torch.randn(2, 64, 5, 7, generator=torch.Generator().manual_seed(0))
+    uniform = torch.rand(64, 5, 1, generator=torch.Generator().manual_seed(1))
+    answers = []
+    for dtype in (torch.float32, torch.float64):
+        given = logits.to(dtype).requires_grad_()
+        shares = unimix(given)
+        (grad,) = torch.autograd.grad((shares * weights.to(dtype)).sum(), given)
+        answers.append([x.float() for x in (shares, one_hot_sample(shares, uniform.to(dtype)), grad)])
+    torch.testing.assert_close(*answers, atol=1e-6, rtol=1e-5)
