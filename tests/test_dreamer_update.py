@@ -30,7 +30,7 @@ from rl_training.errors import ConfigError
 from rl_training.models.dreamer import SIZES, DreamerModel
 from rl_training.models.normed import NormedActivation
 from rl_training.models.observation_codec import Decoder, Encoder, ObsReader, Seen
-from rl_training.models.rssm import RSSM, Latent, RSSMSize
+from rl_training.models.rssm import RSSM, Latent, RSSMSize, gated
 from rl_training.ops.categorical import (
     one_hot_sample,
     straight_through,
@@ -459,3 +459,42 @@ def test_compiled_probabilities_samples_and_gradients_are_those_in_double_precis
         (grad,) = torch.autograd.grad((shares * weights.to(dtype)).sum(), given)
         answers.append([x.float() for x in (shares, one_hot_sample(shares, uniform.to(dtype)), grad)])
     torch.testing.assert_close(*answers, atol=1e-6, rtol=1e-5)
+
+
+def test_the_compiled_gates_are_those_of_the_definition() -> None:
+    """h' = (1 − u) h + u tanh(r c), r = σ(·), u = σ(· − 1)."""
+    gates, state = 5.0 * torch.randn(6, 2, 12), torch.randn(6, 2, 4)
+    reset, candidate, update = gates.chunk(3, dim=-1)
+    share = torch.sigmoid(update - 1.0)
+    literal = (1.0 - share) * state + share * torch.tanh(torch.sigmoid(reset) * candidate)
+    torch.testing.assert_close(gated(gates, state), literal)
+    with torch.no_grad():
+        torch.testing.assert_close(gated(gates, state), literal)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_the_sequence_as_one_node_has_the_states_and_gradients_of_the_plain_loop(blocks: int) -> None:
+    """Doubles take the plain loop. A state begins anew inside; every output has a part in the loss."""
+    rng = torch.Generator().manual_seed(0)
+    tokens, actions, uniform = (torch.randn(6, 3, 5), torch.rand(6, 3, 2), torch.rand(6, 3, 3, 1, generator=rng))
+    is_first = torch.zeros(6, 3, dtype=torch.bool)
+    is_first[0] = is_first[3, 1] = True
+    rssm = make_rssm(blocks)
+    for parameter in rssm.parameters():  # biases begin at zero, scales at one
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=rng)
+    answers = []
+    for dtype in (torch.float32, torch.float64):
+        rssm, given = rssm.to(dtype), tokens.to(dtype).requires_grad_()
+        observed = rssm.observe(given, actions.to(dtype), is_first, uniform.to(dtype))
+        outputs = [*observed.latent, observed.posterior, observed.prior]
+        loss = sum((x * torch.linspace(-1.0, 2.0, x.numel()).view_as(x)).sum() for x in outputs)
+        grads = torch.autograd.grad(loss, [given, *rssm.parameters()])
+        answers.append([x.float() for x in (*outputs, *grads)])
+    torch.testing.assert_close(*answers, atol=1e-5, rtol=1e-4)
+
+
+def test_no_compiled_pass_hides_what_is_not_a_number() -> None:
+    with torch.no_grad():
+        nothing = torch.full((2, 48), math.nan)
+        for answer in (unimix(nothing), gated(nothing, torch.zeros(2, 16)), NormedActivation(48)(nothing)):
+            assert answer.isnan().all()

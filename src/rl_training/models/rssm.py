@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.models.normed import BlockLinear, NormedActivation, NormedMLP, linear
+from rl_training.ops.arrays import as_rows, as_tensor, suits_kernels
 from rl_training.ops.categorical import one_hot_mode, one_hot_sample, straight_through, unimix
 
 
@@ -90,22 +92,27 @@ class RSSM(nn.Module):
         """Follows sequences `[T, N, …]` of observations; the state begins anew wherever an episode does."""
         goes_on = (~is_first).unsqueeze(-1).to(tokens.dtype)
         # What does not depend on the state is computed for the whole sequence at once.
-        inputs = self.from_action(previous_actions * goes_on)
-        token_inputs = self.posterior_token(tokens)
-        any_first = is_first.any(1).tolist()
-        latent = self.initial(tokens.shape[1])
-        deters, stochs, posteriors = [], [], []
-        for t, begins in enumerate(any_first):
-            if begins:
-                latent = Latent(latent.deter * goes_on[t], latent.stoch * goes_on[t])
-            deter = self._advance(latent, inputs[t])
-            probs = self._posterior(deter, token_inputs[t])
-            latent = Latent(deter, self.sample(probs, uniform[t]))
-            deters.append(latent.deter)
-            stochs.append(latent.stoch)
-            posteriors.append(probs)
-        followed = Latent(torch.stack(deters), torch.stack(stochs))
-        return Observed(followed, torch.stack(posteriors), self.prior(followed.deter))
+        inputs = self.from_action(previous_actions * goes_on), self.posterior_token(tokens), goes_on, uniform
+        if suits_kernels(tokens):
+            from rl_training.models import rssm_sequence
+
+            deter, stoch, posterior = rssm_sequence.follow(self, *inputs)
+        else:
+            deter, stoch, posterior = self.follow(*inputs)
+        return Observed(Latent(deter, stoch), posterior, self.prior(deter))
+
+    def follow(
+        self, action_inputs: Tensor, token_inputs: Tensor, goes_on: Tensor, uniform: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(deter, stoch, posterior) of each step; where `goes_on` `[T, N, 1]` is 0 the state is zero before it."""
+        latent, steps = self.initial(uniform.shape[1]), []
+        for action_input, token_input, keep, noise in zip(action_inputs, token_inputs, goes_on, uniform, strict=True):
+            deter = self._advance(Latent(latent.deter * keep, latent.stoch * keep), action_input)
+            probs = self._posterior(deter, token_input)
+            latent = Latent(deter, self.sample(probs, noise))
+            steps.append((*latent, probs))
+        deter, stoch, posterior = map(torch.stack, zip(*steps, strict=True))
+        return deter, stoch, posterior
 
     def _advance(self, latent: Latent, action_input: Tensor) -> Tensor:
         blocks = self.size.blocks
@@ -113,10 +120,7 @@ class RSSM(nn.Module):
         inputs = self.input_activation(inputs).unsqueeze(1).expand(-1, blocks, -1)
         grouped = latent.deter.unflatten(-1, (blocks, -1))
         hidden = self.hidden_activation(self.hidden(torch.cat([grouped, inputs], dim=-1)).flatten(1))
-        reset, candidate, update = self.gates(hidden.unflatten(-1, (blocks, -1))).chunk(3, dim=-1)
-        # tanh x = 2σ(2x) − 1, whose torch kernel is several times as fast.
-        candidate = 2.0 * torch.sigmoid(2.0 * reset.sigmoid() * candidate) - 1.0
-        return torch.lerp(grouped, candidate, torch.sigmoid(update - 1.0)).flatten(1)
+        return gated(self.gates(hidden.unflatten(-1, (blocks, -1))), grouped).flatten(1)
 
     def _posterior(self, deter: Tensor, token_input: Tensor) -> Tensor:
         hidden = self.posterior_activation(self.posterior_deter(deter) + token_input)
@@ -124,3 +128,17 @@ class RSSM(nn.Module):
 
     def _probs(self, logits: Tensor) -> Tensor:
         return unimix(logits.unflatten(-1, (self.size.groups, self.size.classes)))
+
+
+def gated(gates: Tensor, state: Tensor) -> Tensor:
+    """The state `[..., W]` of a GRU after `gates` `[..., 3W]`, reset, candidate and update, which begins low."""
+    if suits_kernels(gates) and not torch.is_grad_enabled():
+        from rl_training.models import gru_kernels
+
+        width = state.shape[-1]
+        rows = as_rows(state, -1, width)
+        output = np.empty_like(rows)
+        gru_kernels.forward(as_rows(gates, -1, 3 * width), rows, output)
+        return as_tensor(output, state.shape)
+    reset, candidate, update = gates.chunk(3, dim=-1)
+    return torch.lerp(state, torch.tanh(reset.sigmoid() * candidate), torch.sigmoid(update - 1.0))
