@@ -61,6 +61,8 @@ def _iterate(session: Session, callbacks: Sequence[Callback]) -> dict[str, float
     updating = session.controls.at(progress.global_step, moment="updating")
     snapshot = session.snapshot(weights=not collector.shares_weights)
     learner.algorithm.apply_controls(updating)
+    if not collector.shares_weights:
+        session.apply_acting_controls()  # the learner may act too: replayed states are searched again
     collector.publish(snapshot)
     rollout = collector.collect(learner.rollout_steps)
     progress.global_step += rollout.num_steps

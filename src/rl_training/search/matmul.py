@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rl_training.compiled import compiled
-from rl_training.search.tree import Floats
+from rl_training.ops.arrays import Floats
 
 ROWS, VECTORS, LANES = 4, 4, 16
 COLUMNS = VECTORS * LANES

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from rl_training.compiled import compiled
 from rl_training.models.muzero import RecurrentWeights
+from rl_training.ops.arrays import Floats
 from rl_training.ops.elementary import exponential
 from rl_training.search.matmul import matmul
 from rl_training.search.rules import Rule
 from rl_training.search.tree import (
-    Floats,
     Ints,
     Tree,
     back_up,

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.compiled import compiled, inlined
+from rl_training.ops.arrays import Floats
 from rl_training.ops.search import SMALLEST_RANGE, considered_visits
 from rl_training.search.rules import FIRST_PLAY_MEAN, PUCT, Rule
 
-Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 
