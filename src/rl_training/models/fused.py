@@ -168,7 +168,7 @@ class FusedNet:
         self._write_gradients(self._layers, delta, self._grads, space)
 
     def curvature(self, obs: Array, metric: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """v ↦ JᵀM J v, for the Jacobian J of the outputs by the flat parameters and M the `metric` of outputs."""
+        """v ↦ JᵀMJv, for the Jacobian J of the outputs by the flat parameters and M the `metric` of outputs."""
         *hidden, weight, _ = self.arrays()
         layers = hidden_layers(obs, hidden, self._activation)
         slopes = [np.empty_like(layer) for layer in layers[1:]]
