@@ -27,7 +27,7 @@ from gymnasium import spaces
 from benchmarks import mctx_peer
 from benchmarks.compare_sb3 import PAGE, write_section
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroModel, MuZeroOptions, RecurrentWeights
+from rl_training.models.muzero import CompiledModel, MuZeroModel, MuZeroOptions, RecurrentWeights
 from rl_training.search import mlp
 from rl_training.search.rules import Rule, gumbel, puct
 from rl_training.search.search import Recurrent, Roots, search
@@ -77,15 +77,15 @@ def measure(rule: Rule, actions: int, num_roots: int, simulations: int, seconds:
     model = random_model(actions)
     latents, values, logits = model.initial(torch.rand(num_roots, 4))
     roots = Roots(latents, logits.numpy(), values.numpy())
-    weights = model.planner()
-    assert weights is not None
+    compiled = model.planner()
+    assert compiled is not None
 
-    def run(network: Recurrent | RecurrentWeights) -> object:
+    def run(network: Recurrent | CompiledModel) -> object:
         return search(roots, network, rule=rule, num_simulations=simulations, discount=0.99)
 
-    whole = cpu_seconds(lambda: run(weights), seconds)
+    whole = cpu_seconds(lambda: run(compiled), seconds)
     in_torch = cpu_seconds(lambda: run(model.recurrent), seconds)
-    network = network_seconds(weights, num_roots, actions, seconds) * simulations
+    network = network_seconds(compiled.weights, num_roots, actions, seconds) * simulations
     work = num_roots * simulations
     return work / whole, 1.0 - network / whole, work / in_torch
 

@@ -13,14 +13,17 @@ from rl_training.models.efficientzero import EfficientZeroModel, EfficientZeroOp
 from rl_training.models.torsos import TorsoOptions
 from rl_training.ops.unroll import value_prefixes
 from rl_training.runtime.efficientzero_trainer import EfficientZeroLearner, EfficientZeroParams
+from rl_training.search import mlp
+from rl_training.search.rules import puct
+from rl_training.search.search import Roots, search
 from test_muzero_update import rollout_of
 
 SPACES = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(3))
 
 
-def small_model(horizon: int) -> EfficientZeroModel:
+def small_model(horizon: int, **sizes: int) -> EfficientZeroModel:
     torch.manual_seed(0)
-    sizes = {"latent_size": 8, "hidden_size": 16, "support_size": 3, "lstm_size": 6, "projection_size": 8}
+    sizes = {"latent_size": 8, "hidden_size": 16, "support_size": 3, "lstm_size": 6, "projection_size": 8, **sizes}
     model = EfficientZeroModel(SPACES, EfficientZeroOptions(TorsoOptions((16,), "relu"), **sizes, lstm_horizon=horizon))
     for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.5)
@@ -60,6 +63,34 @@ def test_the_unrolls_values_and_policies_are_those_of_the_search() -> None:
         torch.testing.assert_close(unrolled.policy[k + 1], policy)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("lstm_size", [6, 64])
+def test_the_compiled_network_equals_the_torch_one_past_the_horizon(lstm_size: int) -> None:
+    model = small_model(2, lstm_size=lstm_size)
+    compiled = model.planner()
+    assert compiled is not None
+    rows, *_ = model.initial(torch.randn(7, 1))
+    fast = rows.numpy()
+    for chosen in torch.randint(3, (5, 7)):
+        answers = [np.empty(shape, dtype=np.float32) for shape in (fast.shape, (7, 3), (7,), (7,))]
+        mlp.recurrent(fast, chosen.numpy(), *compiled, *answers)
+        rows, rewards, values, logits = model.recurrent(rows, chosen)
+        for found, expected in zip(answers, (rows, logits, rewards, values), strict=True):
+            np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
+        fast = answers[0]
+
+
+@torch.no_grad()
+def test_the_compiled_search_equals_the_one_that_calls_torch() -> None:
+    model = small_model(2)
+    latents, values, logits = model.initial(torch.randn(6, 1))
+    roots, compiled = Roots(latents, logits.numpy(), values.numpy()), model.planner()
+    assert compiled is not None
+    found = [search(roots, way, rule=puct(), num_simulations=30, discount=0.95) for way in (compiled, model.recurrent)]
+    np.testing.assert_array_equal(found[0].visits, found[1].visits)
+    np.testing.assert_allclose(found[0].values, found[1].values, atol=1e-4)
+
+
 def test_consistency_by_hand() -> None:
     # the same direction costs 0, a right angle 1, the opposite 2; what was not observed costs nothing
     observed = torch.tensor([[[1.0, 0.0]]]).repeat(1, 4, 1)
@@ -69,7 +100,7 @@ def test_consistency_by_hand() -> None:
 
 
 def test_consistency_moves_the_dynamics_and_not_the_observed_side() -> None:
-    model = small_model(5)
+    model = small_model(5, projection_size=32)
     unrolled = model.unroll(torch.randn(4, 1), torch.randint(3, (1, 4)))
     observed = model.project_observed(torch.randn(4, 1))
     assert not observed.requires_grad

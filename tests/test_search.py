@@ -337,9 +337,9 @@ def mlp_roots(model: MuZeroModel, obs: Tensor) -> Roots:
 
 @torch.no_grad()
 def search_mlp(model: MuZeroModel, roots: Roots, rule: Rule, *, in_torch: bool = False) -> Searched:
-    weights = model.planner()
-    assert weights is not None
-    return search(roots, model.recurrent if in_torch else weights, rule=rule, num_simulations=30, discount=0.95)
+    compiled = model.planner()
+    assert compiled is not None
+    return search(roots, model.recurrent if in_torch else compiled, rule=rule, num_simulations=30, discount=0.95)
 
 
 @torch.no_grad()
@@ -348,9 +348,9 @@ def test_the_compiled_network_equals_the_torch_one(size: int, hidden: int) -> No
     model = mlp_model(latent_size=size, hidden_size=hidden)
     latents, actions = torch.rand(7, size), torch.randint(3, (7,))
     answers = [np.empty(shape, dtype=np.float32) for shape in ((7, size), (7, 3), (7,), (7,))]
-    weights = model.planner()
-    assert weights is not None
-    mlp.recurrent(latents.numpy(), actions.numpy(), weights, *answers)
+    compiled = model.planner()
+    assert compiled is not None
+    mlp.recurrent(latents.numpy(), actions.numpy(), *compiled, *answers)
     following, rewards, values, logits = model.recurrent(latents, actions)
     for found, expected in zip(answers, (following, logits, rewards, values), strict=True):
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
@@ -381,8 +381,9 @@ def test_a_compiled_search_equals_the_one_that_calls_torch(rule: Rule) -> None:
 def test_the_weights_of_the_compiled_network_follow_the_optimizer() -> None:
     model = mlp_model()
     optimizer = FlatOptimizer(model.parameters(), learning_rate=0.1, eps=1e-5)
-    weights = model.planner()
-    assert weights is not None
+    compiled = model.planner()
+    assert compiled is not None
+    weights = compiled.weights
     before = weights.latent.copy()
     optimizer.step(model.recurrent(torch.rand(2, 13), torch.tensor([0, 1]))[0].square().sum(), max_grad_norm=None)
     assert not np.array_equal(weights.latent, before)

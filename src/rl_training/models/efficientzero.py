@@ -10,7 +10,17 @@ from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroModel, MuZeroOptions, RecurrentWeights, Unrolled, scale_gradient, zeroed
+from rl_training.models.muzero import (
+    CompiledModel,
+    MuZeroModel,
+    MuZeroOptions,
+    PrefixWeights,
+    Unrolled,
+    scale_gradient,
+    shared_array,
+    store_by_input,
+    zeroed,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,8 @@ class EfficientZeroModel(MuZeroModel):
         super().__init__(spaces, options)
         self.lstm_size, self.lstm_horizon = options.lstm_size, options.lstm_horizon
         self.lstm = nn.LSTMCell(options.hidden_size, options.lstm_size)
+        for weight in (self.lstm.weight_ih, self.lstm.weight_hh):
+            store_by_input(weight)
         self.reward_head = zeroed(nn.Linear(options.lstm_size, len(self.support)))
         width = options.projection_size
         self.projector = nn.Sequential(
@@ -89,6 +101,15 @@ class EfficientZeroModel(MuZeroModel):
         """Where an imagined latent should have ended: the real observation's, without a gradient."""
         return self.projector(self.represent(obs))
 
-    def planner(self) -> RecurrentWeights | None:
-        """The compiled network has no LSTM."""
-        return None
+    def planner(self) -> CompiledModel | None:
+        planner, lstm = super().planner(), self.lstm
+        if planner is None:
+            return None
+        prefix = PrefixWeights(
+            of_input=shared_array(lstm.weight_ih.t()),
+            of_state=shared_array(lstm.weight_hh.t()),
+            input_bias=shared_array(lstm.bias_ih),
+            state_bias=shared_array(lstm.bias_hh),
+            horizon=self.lstm_horizon,
+        )
+        return planner._replace(prefix=prefix)

@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rl_training.compiled import compiled
 from rl_training.ops.arrays import Floats
-from rl_training.ops.elementary import ONE, sigmoid
-
-TWO = np.float32(2.0)
+from rl_training.ops.elementary import ONE, sigmoid, tanh
 
 
 @compiled
@@ -21,7 +17,7 @@ def forward(gates: Floats, state: Floats, output: Floats) -> None:
         resets, candidates, updates = gates[r, :width], gates[r, width : 2 * width], gates[r, 2 * width :]
         before, after = state[r], output[r]
         for i in range(width):
-            candidate = TWO * sigmoid(TWO * sigmoid(resets[i]) * candidates[i]) - ONE  # tanh
+            candidate = tanh(sigmoid(resets[i]) * candidates[i])
             after[i] = before[i] + sigmoid(updates[i] - ONE) * (candidate - before[i])
 
 
@@ -35,7 +31,7 @@ def backward(grad: Floats, gates: Floats, state: Floats, to_gates: Floats, to_st
         above, before, to_before = grad[r], state[r], to_state[r]
         for i in range(width):
             reset, update = sigmoid(resets[i]), sigmoid(updates[i] - ONE)
-            candidate = TWO * sigmoid(TWO * reset * candidates[i]) - ONE
+            candidate = tanh(reset * candidates[i])
             to_product = above[i] * update * (ONE - candidate * candidate)
             to_candidates[i] = to_product * reset
             to_resets[i] = to_product * candidates[i] * reset * (ONE - reset)

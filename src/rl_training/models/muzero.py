@@ -50,6 +50,23 @@ class RecurrentWeights(NamedTuple):
     value_bias: Array
 
 
+class PrefixWeights(NamedTuple):
+    """The same of the LSTM behind EfficientZero's value prefix, whose gates are input, forget, cell and output."""
+
+    of_input: Array  # [H, 4U]
+    of_state: Array  # [U, 4U]
+    input_bias: Array
+    state_bias: Array
+    horizon: int  # steps until it begins anew
+
+
+class CompiledModel(NamedTuple):
+    """What a search in compiled code needs of a model."""
+
+    weights: RecurrentWeights
+    prefix: PrefixWeights | None = None
+
+
 class Unrolled(NamedTuple):
     """Logits along an unroll: `[K + 1, B, …]`, the rewards' `[K, B, …]`."""
 
@@ -76,6 +93,15 @@ def zeroed(layer: nn.Linear) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def store_by_input(weight: Tensor) -> None:
+    """Lays a weight `[out, in]` out in memory as `[in, out]`, as the compiled search reads it."""
+    weight.data = weight.data.t().contiguous().t()
+
+
+def shared_array(parameter: Tensor) -> Array:
+    return np.ascontiguousarray(parameter.detach().numpy())
 
 
 def with_biases(torso: Torso) -> Torso:
@@ -129,8 +155,8 @@ class PlanningModel(nn.Module):
         """Two-hot targets of scalars."""
         return two_hot(signed_hyperbolic(scalars), self.support)
 
-    def planner(self) -> RecurrentWeights | None:
-        """What a compiled search needs; None where only `recurrent` can serve."""
+    def planner(self) -> CompiledModel | None:
+        """For a compiled search; None where only `recurrent` can serve."""
         return None
 
 
@@ -150,12 +176,8 @@ class MuZeroModel(PlanningModel):
         self.prediction = MLP(options.latent_size, [options.hidden_size], "relu")
         self.policy_head = zeroed(nn.Linear(options.hidden_size, self.num_actions))
         self.value_head = zeroed(nn.Linear(options.hidden_size, bins))
-        for layer in self.wide_layers():
-            # In memory as [in, out], as the compiled search reads it.
-            layer.weight.data = layer.weight.data.t().contiguous().t()
-
-    def wide_layers(self) -> tuple[Any, ...]:
-        return self.dynamics.layers[0], self.next_latent, self.prediction.layers[0]
+        for layer in self._wide_layers():
+            store_by_input(layer.weight)
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""
@@ -201,9 +223,12 @@ class MuZeroModel(PlanningModel):
         policy, value = self.predict(following)
         return following, self.scalar(self.reward_head(hidden)), self.scalar(value), policy
 
-    def planner(self) -> RecurrentWeights | None:
+    def planner(self) -> CompiledModel | None:
         if self.device.type != "cpu":
             return None
-        pairs = [(layer.weight.t(), layer.bias) for layer in self.wide_layers()]
+        pairs = [(layer.weight.t(), layer.bias) for layer in self._wide_layers()]
         pairs += [(head.weight, head.bias) for head in (self.reward_head, self.policy_head, self.value_head)]
-        return RecurrentWeights(*(np.ascontiguousarray(p.detach().numpy()) for pair in pairs for p in pair))
+        return CompiledModel(RecurrentWeights(*(shared_array(p) for pair in pairs for p in pair)))
+
+    def _wide_layers(self) -> tuple[Any, ...]:
+        return self.dynamics.layers[0], self.next_latent, self.prediction.layers[0]

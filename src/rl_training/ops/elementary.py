@@ -1,4 +1,4 @@
-"""e^x and σ(x) in operations that the compiler knows for vectors; `math.exp` is a call for each number."""
+"""e^x, σ(x) and tanh x in operations that the compiler knows for vectors; `math.exp` is a call for each number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOG2_E, LN2_HIGH, LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.
 # Of e^x for |x| < ln 2 / 2, from Cephes' expf.
 P0, P1, P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 P3, P4, P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(0.5)
-LIMIT, ONE = np.float32(87.0), np.float32(1.0)
+LIMIT, ONE, TWO = np.float32(87.0), np.float32(1.0), np.float32(2.0)
 
 
 @inlined
@@ -27,3 +27,8 @@ def exponential(x: np.float32) -> np.float32:
 @inlined
 def sigmoid(x: np.float32) -> np.float32:
     return ONE / (ONE + exponential(-x))
+
+
+@inlined
+def tanh(x: np.float32) -> np.float32:
+    return TWO * sigmoid(TWO * x) - ONE

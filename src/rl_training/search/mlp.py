@@ -1,6 +1,6 @@
 """The whole search in compiled code, for models whose recurrent inference is an MLP of known shape.
 
-The arithmetic is that of `models.muzero.MuZeroModel.recurrent`, on the same weights; a test holds them to 1e-5.
+The arithmetic is that of `MuZeroModel.recurrent`, and of EfficientZero's, on the same weights; tests hold them to 1e-5.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.compiled import compiled
-from rl_training.models.muzero import RecurrentWeights
+from rl_training.models.muzero import PrefixWeights, RecurrentWeights
 from rl_training.ops.arrays import Floats
-from rl_training.ops.elementary import exponential
+from rl_training.ops.elementary import exponential, sigmoid, tanh
 from rl_training.search.matmul import matmul
 from rl_training.search.rules import Rule
 from rl_training.search.tree import (
@@ -97,56 +97,119 @@ def to_unit_range(x: Floats, bias: Floats) -> None:
 
 
 @compiled
+def imagine(
+    latents: Floats, actions: NDArray[np.int64], weights: RecurrentWeights, hidden: Floats, following: Floats
+) -> None:
+    """The hidden features of a step and the latents after it, into the last two arguments."""
+    matmul(latents, weights.hidden, hidden)
+    for b in range(len(latents)):
+        chosen = weights.hidden[latents.shape[1] + actions[b]]
+        for o in range(len(chosen)):
+            hidden[b, o] = max(hidden[b, o] + chosen[o] + weights.hidden_bias[o], np.float32(0.0))
+    matmul(hidden, weights.latent, following)
+    to_unit_range(following, weights.latent_bias)
+
+
+@compiled
+def scalars(x: Floats, weight: Floats, bias: Floats, answers: Floats) -> None:
+    """What a categorical head says."""
+    bins = np.empty((len(x), len(bias)), dtype=np.float32)
+    heads(x, weight, bias, bins)
+    expected_scalars(bins, answers)
+
+
+@compiled
+def predict(latents: Floats, weights: RecurrentWeights, logits: Floats, values: Floats) -> None:
+    features = np.empty((len(latents), len(weights.features_bias)), dtype=np.float32)
+    matmul(latents, weights.features, features)
+    for b in range(len(features)):
+        for o in range(features.shape[1]):
+            features[b, o] = max(features[b, o] + weights.features_bias[o], np.float32(0.0))
+    heads(features, weights.policy, weights.policy_bias, logits)
+    scalars(features, weights.value, weights.value_bias, values)
+
+
+@compiled
+def accumulate(
+    hidden: Floats, memory: Floats, weights: RecurrentWeights, prefix: PrefixWeights, after: Floats, rewards: Floats
+) -> None:
+    """A step of the value prefix: its memory `[B, 2U + 2]` afterwards, and the rewards that the step adds."""
+    rows, units = len(hidden), len(prefix.of_state)
+    state, gates = np.empty((rows, units), dtype=np.float32), np.empty((rows, 4 * units), dtype=np.float32)
+    from_state = np.empty_like(gates)
+    for b in range(rows):
+        for i in range(2 * units + 2):  # begun anew, or as it was
+            after[b, i] = memory[b, i] if memory[b, 2 * units + 1] < prefix.horizon else np.float32(0.0)
+        state[b] = after[b, :units]
+    matmul(hidden, prefix.of_input, gates)
+    matmul(state, prefix.of_state, from_state)
+    for b in range(rows):
+        for i in range(4 * units):
+            gates[b, i] += from_state[b, i] + prefix.input_bias[i] + prefix.state_bias[i]
+        for i in range(units):
+            enter, keep, leave = sigmoid(gates[b, i]), sigmoid(gates[b, units + i]), sigmoid(gates[b, 3 * units + i])
+            cell = keep * after[b, units + i] + enter * tanh(gates[b, 2 * units + i])
+            after[b, units + i] = cell
+            state[b, i] = after[b, i] = leave * tanh(cell)
+    scalars(state, weights.reward, weights.reward_bias, rewards)
+    for b in range(rows):
+        before = after[b, 2 * units]
+        after[b, 2 * units] = rewards[b]
+        after[b, 2 * units + 1] += np.float32(1.0)
+        rewards[b] -= before
+
+
+@compiled
 def recurrent(
-    latents: Floats,
+    rows: Floats,
     actions: NDArray[np.int64],
     weights: RecurrentWeights,
+    prefix: PrefixWeights | None,
     following: Floats,
     logits: Floats,
     rewards: Floats,
     values: Floats,
 ) -> None:
-    """Latents, policy logits, rewards and values after an action, into the last four arguments.
+    """Rows, policy logits, rewards and values after an action, into the last four arguments.
 
-    A row's answer does not depend on how many were asked.
+    A row is a latent and, with a prefix, its memory. Its answer does not depend on how many were asked.
     """
-    rows, size = latents.shape
-    hidden = np.empty((rows, len(weights.hidden_bias)), dtype=np.float32)
-    matmul(latents, weights.hidden, hidden)
-    for b in range(rows):
-        chosen = weights.hidden[size + actions[b]]
-        for o in range(len(chosen)):
-            hidden[b, o] = max(hidden[b, o] + chosen[o] + weights.hidden_bias[o], np.float32(0.0))
-    matmul(hidden, weights.latent, following)
-    to_unit_range(following, weights.latent_bias)
-    bins = np.empty((rows, len(weights.reward_bias)), dtype=np.float32)
-    heads(hidden, weights.reward, weights.reward_bias, bins)
-    expected_scalars(bins, rewards)
-    features = np.empty((rows, len(weights.features_bias)), dtype=np.float32)
-    matmul(following, weights.features, features)
-    for b in range(rows):
-        for o in range(features.shape[1]):
-            features[b, o] = max(features[b, o] + weights.features_bias[o], np.float32(0.0))
-    heads(features, weights.policy, weights.policy_bias, logits)
-    heads(features, weights.value, weights.value_bias, bins)
-    expected_scalars(bins, values)
+    hidden = np.empty((len(rows), len(weights.hidden_bias)), dtype=np.float32)
+    if prefix is None:
+        imagine(rows, actions, weights, hidden, following)
+        scalars(hidden, weights.reward, weights.reward_bias, rewards)
+        predict(following, weights, logits, values)
+    else:
+        size = len(weights.latent_bias)
+        latents = np.empty((len(rows), size), dtype=np.float32)
+        imagine(np.ascontiguousarray(rows[:, :size]), actions, weights, hidden, latents)
+        accumulate(hidden, rows[:, size:], weights, prefix, following[:, size:], rewards)
+        following[:, :size] = latents
+        predict(latents, weights, logits, values)
 
 
 @compiled
 def plan(
-    start: Any, root_latents: Floats, weights: RecurrentWeights, rule: Rule, discount: float
+    start: Any,
+    root_latents: Floats,
+    weights: RecurrentWeights,
+    prefix: PrefixWeights | None,
+    rule: Rule,
+    discount: float,
 ) -> tuple[Ints, Floats, Floats, NDArray[np.int64], Floats]:
     """`decisions` of a search from the roots that `start`, the arguments of `new_tree`, describes."""
     tree = new_tree(*start)
     roots, nodes = tree.value.shape
     latents = np.empty((nodes, roots, root_latents.shape[1]), dtype=np.float32)
     latents[0] = root_latents
-    run_simulations(tree, latents, weights, rule, discount)
+    run_simulations(tree, latents, weights, prefix, rule, discount)
     return decisions(tree, rule)
 
 
 @compiled
-def run_simulations(tree: Tree, latents: Floats, weights: RecurrentWeights, rule: Rule, discount: float) -> None:
+def run_simulations(
+    tree: Tree, latents: Floats, weights: RecurrentWeights, prefix: PrefixWeights | None, rule: Rule, discount: float
+) -> None:
     """As many simulations as `latents` `[N, B, L]` has room for; its first row holds the roots'."""
     nodes, roots, size = latents.shape
     parents = np.empty((roots, size), dtype=np.float32)
@@ -161,7 +224,7 @@ def run_simulations(tree: Tree, latents: Floats, weights: RecurrentWeights, rule
             parent = latents[tree.path[b, last], b]
             for i in range(size):
                 parents[b, i] = parent[i]
-        recurrent(parents, actions, weights, latents[simulation + 1], logits, rewards, values)
+        recurrent(parents, actions, weights, prefix, latents[simulation + 1], logits, rewards, values)
         for b in range(roots):
             if back_up(tree, b, simulation + 1, rewards[b], values[b], discount):
                 set_policy(tree, b, simulation + 1, logits[b])
@@ -180,4 +243,4 @@ def repeat_recurrent(
 ) -> None:
     """`recurrent` again and again, for measuring."""
     for _ in range(times):
-        recurrent(latents, actions, weights, following, logits, rewards, values)
+        recurrent(latents, actions, weights, None, following, logits, rewards, values)

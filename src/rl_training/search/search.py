@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training.models.muzero import RecurrentWeights
+from rl_training.models.muzero import CompiledModel
 from rl_training.search.rules import GUMBEL, Rule
 
 # (latents, actions) → latents, rewards, values, policy logits, for one row of each root. What a model needs to carry
@@ -38,14 +38,14 @@ class Searched(NamedTuple):
 
 def search(
     roots: Roots,
-    model: Recurrent | RecurrentWeights,
+    model: Recurrent | CompiledModel,
     *,
     rule: Rule,
     num_simulations: int,
     discount: float,
     max_depth: int | None = None,
 ) -> Searched:
-    """`model` is called once a simulation for all roots; given weights, all of it runs in compiled code."""
+    """`model` is called once a simulation for all roots; given a compiled one, all of it runs in compiled code."""
     from rl_training.search import mlp
     from rl_training.search import tree as kernels
 
@@ -60,8 +60,8 @@ def search(
         num_simulations,
         min(max_depth or num_simulations, num_simulations),
     )
-    if isinstance(model, RecurrentWeights):
-        found = mlp.plan(start, roots.latents.numpy(), model, rule, float(discount))
+    if isinstance(model, CompiledModel):
+        found = mlp.plan(start, roots.latents.numpy(), *model, rule, float(discount))
     else:
         tree = kernels.new_tree(*start)
         _run_simulations(kernels, tree, roots.latents, model, rule, num_simulations, float(discount))
