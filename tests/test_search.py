@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from numba.core.errors import TypingError
 from torch import Tensor
 
 from rl_training.algorithms.optimizer import FlatOptimizer
@@ -367,6 +368,13 @@ def test_a_compiled_product_is_right_and_the_same_for_any_number_of_rows(width: 
     for fewer in products:
         np.testing.assert_array_equal(fewer, products[-1][: len(fewer)])
     np.testing.assert_allclose(products[-1], x @ weight[:50], rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_product_refuses_what_it_would_misread() -> None:
+    weight, out = np.zeros((64, 64), dtype=np.float32), np.zeros((4, 64), dtype=np.float32)
+    for x in (np.zeros((64, 4), dtype=np.float32).T, np.zeros((4, 64))):
+        with pytest.raises(TypingError, match="contiguous arrays of float32"):
+            matmul(x, weight, out)
 
 
 @pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])

@@ -1,8 +1,7 @@
 """Matrix products of a few rows in compiled code: tiles of rows and columns whose sums stay in vector registers.
 
-Every output is a sum of fused multiply-adds in the order of the inputs, whatever tile it falls into: a row's answer
-does not depend on how many rows there are. The compiler does not find such tiles by itself, so that their instructions
-are written out.
+Every output is summed in the order of the inputs, whatever tile it falls into: a row's answer does not depend on how
+many rows there are. The compiler does not find such tiles by itself, so that their instructions are written out.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from rl_training.compiled import compiled
@@ -30,11 +30,13 @@ def tile(rows: int) -> Any:
 
     @intrinsic
     def write_tile(_: Any, x: Any, weight: Any, out: Any, row: Any, column: Any) -> Any:
+        if any(array.layout != "C" or array.dtype != types.float32 for array in (x, weight, out)):
+            raise TypingError("a tile is of contiguous arrays of float32")
+
         def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            arrays = zip(signature.args[:3], values[:3], strict=True)
-            emit_tile(
-                builder, rows, *(context.make_array(kind)(context, builder, a) for kind, a in arrays), *values[3:]
-            )
+            typed = zip(signature.args[:3], values[:3], strict=True)
+            arrays = [context.make_array(kind)(context, builder, value) for kind, value in typed]
+            emit_tile(builder, rows, *arrays, *values[3:])
             return context.get_dummy_value()
 
         return types.void(x, weight, out, row, column), emit
@@ -44,7 +46,8 @@ def tile(rows: int) -> Any:
 
 def emit_tile(builder: Any, rows: int, x: Any, weight: Any, out: Any, row: Any, column: Any) -> None:
     (_, inputs), (_, width) = (cgutils.unpack_tuple(builder, array.shape, 2) for array in (x, out))
-    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32")
+    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    multiply_add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LANES}f32")
     nothing, first = ir.Constant(VECTOR, ir.Undefined), ir.Constant(ir.VectorType(LANE, LANES), None)
     lines = [builder.add(row, INT(r)) for r in range(rows)]
     sums = [[cgutils.alloca_once_value(builder, ir.Constant(VECTOR, None)) for _ in range(VECTORS)] for _ in lines]
@@ -61,7 +64,7 @@ def emit_tile(builder: Any, rows: int, x: Any, weight: Any, out: Any, row: Any, 
             number = builder.load(builder.gep(x.data, [builder.add(builder.mul(line, inputs), loop.index)]))
             number = builder.shuffle_vector(builder.insert_element(nothing, number, LANE(0)), nothing, first)
             for factor, total in zip(factors, totals, strict=True):
-                builder.store(builder.call(fma, [number, factor, builder.load(total)]), total)
+                builder.store(builder.call(multiply_add, [number, factor, builder.load(total)]), total)
     for line, totals in zip(lines, sums, strict=True):
         for place, total in zip(vectors(out, line), totals, strict=True):
             builder.store(builder.load(total), place, align=FLOAT_BYTES)
