@@ -61,10 +61,10 @@ def search(
         min(max_depth or num_simulations, num_simulations),
     )
     if isinstance(model, CompiledModel):
-        found = mlp.plan(start, roots.latents.numpy(), *model, rule, float(discount))
+        found = mlp.plan(start, roots.latents.numpy(), *model, rule, np.float32(discount))
     else:
         tree = kernels.new_tree(*start)
-        _run_simulations(kernels, tree, roots.latents, model, rule, num_simulations, float(discount))
+        _run_simulations(kernels, tree, roots.latents, model, rule, num_simulations, np.float32(discount))
         found = kernels.decisions(tree, rule)
     visits, q, values, actions, improved = found
     return Searched(visits, q, values, actions, improved if rule.kind == GUMBEL else None)
@@ -75,7 +75,13 @@ def _floats(array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _run_simulations(
-    kernels: Any, tree: Any, root_latents: Tensor, model: Recurrent, rule: Rule, num_simulations: int, discount: float
+    kernels: Any,
+    tree: Any,
+    root_latents: Tensor,
+    model: Recurrent,
+    rule: Rule,
+    num_simulations: int,
+    discount: np.float32,
 ) -> None:
     rows = torch.arange(len(root_latents), device=root_latents.device)
     latents = root_latents.new_empty(num_simulations + 1, *root_latents.shape)
@@ -87,4 +93,4 @@ def _run_simulations(
         following, *evaluated = model(latents[at, rows], chosen)
         latents[simulation + 1] = following
         rewards, values, logits = (answer.float().cpu().numpy() for answer in evaluated)
-        kernels.back_up_all(tree, simulation, rewards, values, logits, discount)
+        kernels.back_up_all(tree, simulation, rewards, values, logits, discount, rule)

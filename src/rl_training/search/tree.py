@@ -15,22 +15,27 @@ from numpy.typing import NDArray
 
 from rl_training.compiled import compiled, inlined
 from rl_training.ops.arrays import Floats
+from rl_training.ops.elementary import exponential
 from rl_training.ops.search import SMALLEST_RANGE, considered_visits
-from rl_training.search.rules import FIRST_PLAY_MEAN, PUCT, Rule
+from rl_training.search.rules import FIRST_PLAY_MEAN, GUMBEL, PUCT, Rule
 
 Ints = NDArray[np.int32]
 
+# What is known of an edge, an action of a node. Logits are without the noise that the root's priors have mixed in,
+# and −∞ for actions that are not legal; q is reward + discount · value of the child.
+PRIOR, LOGIT, Q, VISITS = range(4)
+# And of a node: its value is the mean of the network's and all backed up, its reward is on the way to it, its visits
+# are 1 + those of its edges.
+RAW_VALUE, VALUE, REWARD, NODE_VISITS = range(4)
+
 
 class Tree(NamedTuple):
+    """What belongs to a node lies together, counts as floating-point numbers too: a path touches few lines of cache."""
+
+    edges: Floats  # [B, N, 4, A]
+    nodes: Floats  # [B, N, 4]
     child: Ints  # [B, N, A] node index, 0 where there is none
-    visits: Ints  # [B, N, A]
-    q: Floats  # [B, N, A] reward + discount · value of the child
-    prior: Floats  # [B, N, A] probabilities; the root's have the noise mixed in
-    logits: Floats  # [B, N, A] their logarithms, without noise; −∞ for actions that are not legal
-    raw_value: Floats  # [B, N] the network's
-    value: Floats  # [B, N] mean of the network's and all backed up
-    node_visits: Ints  # [B, N] 1 + visits of the children
-    reward: Floats  # [B, N] on the way to the node
+    choice: Ints  # [B, N] Gumbel's rule: what is taken next below the root, which depends on the node's own rows only
     low: Floats  # [B] extremes of q over the tree
     high: Floats  # [B]
     path: Ints  # [B, D] nodes of the simulation that is under way
@@ -40,7 +45,7 @@ class Tree(NamedTuple):
     width: Ints  # [B] number of actions that the root considers
     considered: Ints  # [W, S] visits that the root's choice must have at each simulation, by width
     weight: Floats  # [N + 1] PUCT's weight of the prior, by the node's visits
-    scratch: Floats  # [A]
+    scratch: Floats  # [D · A]
 
 
 @compiled
@@ -58,15 +63,10 @@ def new_tree(
     roots, actions = logits.shape
     nodes = num_simulations + 1
     tree = Tree(
-        np.zeros((roots, nodes, actions), dtype=np.int32),
-        np.zeros((roots, nodes, actions), dtype=np.int32),
-        np.zeros((roots, nodes, actions), dtype=np.float32),
-        np.empty((roots, nodes, actions), dtype=np.float32),
-        np.empty((roots, nodes, actions), dtype=np.float32),
-        np.empty((roots, nodes), dtype=np.float32),
-        np.empty((roots, nodes), dtype=np.float32),
-        np.ones((roots, nodes), dtype=np.int32),
-        np.zeros((roots, nodes), dtype=np.float32),
+        np.empty((roots, nodes, 4, actions), dtype=np.float32),
+        np.empty((roots, nodes, 4), dtype=np.float32),
+        np.empty((roots, nodes, actions), dtype=np.int32),
+        np.empty((roots, nodes), dtype=np.int32),
         np.full(roots, np.inf, dtype=np.float32),
         np.full(roots, -np.inf, dtype=np.float32),
         np.empty((roots, max_depth), dtype=np.int32),
@@ -76,14 +76,13 @@ def new_tree(
         np.empty(roots, dtype=np.int32),
         considered,
         weight,
-        np.empty(actions, dtype=np.float32),
+        np.empty(max_depth * actions, dtype=np.float32),
     )
     for b in range(roots):
-        set_policy(tree, b, 0, logits[b])
+        _add_node(tree, b, 0, np.float32(0.0), values[b], logits[b])
         if len(prior) > 0:
-            tree.prior[b, 0] = prior[b]
-        tree.raw_value[b, 0] = tree.value[b, 0] = values[b]
-        legal = (tree.prior[b, 0] > 0.0).sum()
+            tree.edges[b, 0, PRIOR] = prior[b]
+        legal = (tree.edges[b, 0, PRIOR] > 0.0).sum()
         tree.width[b] = min(legal, len(considered) - 1)
     return tree
 
@@ -113,7 +112,7 @@ def select(tree: Tree, b: int, simulation: int, rule: Rule) -> None:
         elif node == 0:
             action = root_gumbel_action(tree, b, tree.considered[tree.width[b], simulation], rule)
         else:
-            action = _interior_action(tree, b, node, rule)
+            action = tree.choice[b, node]
         tree.path[b, depth] = node
         tree.path_action[b, depth] = action
         depth += 1
@@ -130,17 +129,17 @@ def _puct_action(tree: Tree, b: int, node: int, rule: Rule) -> int:
         range_inverse = np.float32(1.0) / max(tree.high[b] - low, np.float32(SMALLEST_RANGE))
     else:  # nothing was backed up yet
         low = np.float32(0.0)
-    unvisited = low
+    edges, unvisited = tree.edges[b, node], low
     if rule.first_play == FIRST_PLAY_MEAN:
-        unvisited = _first_play_value(tree, b, node)
-    weight = tree.weight[tree.node_visits[b, node]]
-    for a in range(tree.visits.shape[2]):
-        prior, visits = tree.prior[b, node, a], tree.visits[b, node, a]
-        value = tree.q[b, node, a] if visits > 0 else unvisited
+        unvisited = _first_play_value(edges, tree.nodes[b, node, VALUE])
+    weight = tree.weight[int(tree.nodes[b, node, NODE_VISITS])]
+    for a in range(edges.shape[1]):
+        prior, q, visits = edges[PRIOR, a], edges[Q, a], edges[VISITS, a]
+        value = q if visits > 0 else unvisited
         normalized = min(max((value - low) * range_inverse, np.float32(0.0)), np.float32(1.0))
-        score = normalized + prior * weight / np.float32(1 + visits)
+        score = normalized + prior * weight / (np.float32(1.0) + visits)
         tree.scratch[a] = score if prior > np.float32(0.0) else np.float32(-np.inf)
-    return _argmax(tree.scratch)
+    return _argmax(tree.scratch[: edges.shape[1]])
 
 
 @inlined
@@ -153,108 +152,141 @@ def _argmax(scores: Floats) -> int:
 
 
 @inlined
-def _first_play_value(tree: Tree, b: int, node: int) -> float:
+def _first_play_value(edges: Floats, value: np.float32) -> np.float32:
     """The mean of the node's value and its visited actions'; q is 0 where there was no visit."""
-    known, visited = tree.value[b, node], np.float32(1.0)
-    for a in range(tree.visits.shape[2]):
-        known += tree.q[b, node, a]
-        visited += np.float32(1.0) if tree.visits[b, node, a] > 0 else np.float32(0.0)
-    return known / visited
+    visited = np.float32(1.0)
+    for a in range(edges.shape[1]):
+        value += edges[Q, a]
+        visited += np.float32(1.0) if edges[VISITS, a] > 0 else np.float32(0.0)
+    return value / visited
 
 
 @inlined
-def improved_logits(tree: Tree, b: int, node: int, rule: Rule) -> None:
-    """logits + σ(completed q), into `scratch`."""
-    weighted, mass, most = np.float32(0.0), np.float32(0.0), np.int32(0)
+def improved_logits(tree: Tree, b: int, node: int, rule: Rule, out: Floats) -> np.float32:
+    """logits + σ(completed q), into `out`; the greatest of them."""
+    edges = tree.edges[b, node]
+    weighted, mass, most = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     low, high, unvisited = np.float32(np.inf), np.float32(-np.inf), np.float32(0.0)
-    for a in range(tree.visits.shape[2]):
-        prior, q, visits = tree.prior[b, node, a], tree.q[b, node, a], tree.visits[b, node, a]
+    for a in range(edges.shape[1]):
+        prior, q, visits = edges[PRIOR, a], edges[Q, a], edges[VISITS, a]
         weighted += prior * q
         mass += prior if visits > 0 else np.float32(0.0)
         unvisited += np.float32(0.0) if visits > 0 else prior
         most = max(most, visits)
         low = min(low, q if visits > 0 else np.float32(np.inf))
         high = max(high, q if visits > 0 else np.float32(-np.inf))
-    mixed = tree.raw_value[b, node]
+    mixed = tree.nodes[b, node, RAW_VALUE]
     if most > 0:
-        total = np.float32(tree.node_visits[b, node] - 1)
-        mixed = (mixed + total * weighted / mass) / (np.float32(1.0) + total)
+        total = tree.nodes[b, node, NODE_VISITS]
+        mixed = (mixed * mass + (total - np.float32(1.0)) * weighted) / (mass * total)
     if unvisited > np.float32(0.0):
         low, high = min(low, mixed), max(high, mixed)
-    scale = np.float32((rule.c_visit + most) * rule.c_scale) / max(high - low, np.float32(1e-8))
-    for a in range(tree.visits.shape[2]):
-        value = tree.q[b, node, a] if tree.visits[b, node, a] > 0 else mixed
-        tree.scratch[a] = tree.logits[b, node, a] + scale * (value - low)
+    scale = (np.float32(rule.c_visit) + most) * np.float32(rule.c_scale) / max(high - low, np.float32(1e-8))
+    top = np.float32(-np.inf)
+    for a in range(edges.shape[1]):
+        q, visits = edges[Q, a], edges[VISITS, a]
+        value = q if visits > 0 else mixed
+        out[a] = edges[LOGIT, a] + scale * (value - low)
+        top = max(top, out[a])
+    return top
 
 
 @inlined
-def _interior_action(tree: Tree, b: int, node: int, rule: Rule) -> int:
-    improved_logits(tree, b, node, rule)
-    top, total = np.float32(-np.inf), np.float32(0.0)
-    for a in range(tree.visits.shape[2]):
-        top = max(top, tree.scratch[a])
-    for a in range(tree.visits.shape[2]):
-        tree.scratch[a] = math.exp(tree.scratch[a] - top)
-        total += tree.scratch[a]
-    share, own = np.float32(1.0) / total, np.float32(1.0) / np.float32(tree.node_visits[b, node])
-    for a in range(tree.visits.shape[2]):
-        tree.scratch[a] = tree.scratch[a] * share - np.float32(tree.visits[b, node, a]) * own
-    return _argmax(tree.scratch)
+def _choose_next(tree: Tree, b: int, rule: Rule) -> None:
+    """What is taken next at each node of the path below the root: the greatest policy − visits / node_visits."""
+    actions = tree.edges.shape[3]
+    for k in range(1, tree.depth[b]):
+        scores = tree.scratch[k * actions :]
+        top = improved_logits(tree, b, tree.path[b, k], rule, scores)
+        for a in range(actions):
+            scores[a] -= top
+    for i in range(actions, tree.depth[b] * actions):
+        tree.scratch[i] = exponential(tree.scratch[i])
+    for k in range(1, tree.depth[b]):
+        node, scores, total = tree.path[b, k], tree.scratch[k * actions :], np.float32(0.0)
+        for a in range(actions):
+            total += scores[a]
+        best, chosen, node_visits = np.float32(-np.inf), 0, tree.nodes[b, node, NODE_VISITS]
+        for a in range(actions):
+            score = scores[a] * node_visits - tree.edges[b, node, VISITS, a] * total
+            if score > best:
+                best, chosen = score, a
+        tree.choice[b, node] = chosen
 
 
 @inlined
 def root_gumbel_action(tree: Tree, b: int, considered: int, rule: Rule) -> int:
     """The best by gumbel + logits + σ(completed q) among the legal actions with the considered number of visits."""
-    improved_logits(tree, b, 0, rule)
-    best, chosen = -np.inf, -1
-    for a in range(len(tree.scratch)):
+    improved_logits(tree, b, 0, rule, tree.scratch)
+    edges, best, chosen = tree.edges[b, 0], -np.inf, -1
+    for a in range(edges.shape[1]):
         score = tree.gumbel[b, a] + tree.scratch[a]
-        if tree.visits[b, 0, a] == considered and tree.prior[b, 0, a] > 0.0 and (score > best or chosen < 0):
+        if edges[VISITS, a] == considered and edges[PRIOR, a] > 0.0 and (score > best or chosen < 0):
             best, chosen = score, a
     return chosen
 
 
 @inlined
-def back_up(tree: Tree, b: int, node: int, reward: float, value: float, discount: float) -> bool:
-    """Adds the evaluated node at the path's end and tells every node on the path; False if it was there already."""
-    last = tree.depth[b] - 1
+def back_up(
+    tree: Tree,
+    b: int,
+    node: int,
+    reward: np.float32,
+    value: np.float32,
+    logits: Floats,
+    discount: np.float32,
+    rule: Rule,
+) -> None:
+    """Adds the evaluated node at the path's end and tells every node on the path."""
+    last, low, high = tree.depth[b] - 1, tree.low[b], tree.high[b]
     child = tree.child[b, tree.path[b, last], tree.path_action[b, last]]
-    is_new = child == 0
-    if is_new:
+    if child == 0:
         child = node
         tree.child[b, tree.path[b, last], tree.path_action[b, last]] = node
-        tree.reward[b, node] = reward
-        tree.raw_value[b, node] = tree.value[b, node] = value
+        _add_node(tree, b, node, reward, value, logits)
     else:  # the greatest depth was reached before: the same leaf counts again
-        value = tree.raw_value[b, child]
-        tree.node_visits[b, child] += 1
-        tree.value[b, child] += (value - tree.value[b, child]) / tree.node_visits[b, child]
+        value = tree.nodes[b, child, RAW_VALUE]
+        _count(tree.nodes[b, child], value)
     for k in range(last, -1, -1):
         parent, action = tree.path[b, k], tree.path_action[b, k]
-        value = tree.reward[b, child] + discount * value
-        q = np.float32(tree.reward[b, child] + discount * tree.value[b, child])
-        tree.visits[b, parent, action] += 1
-        tree.q[b, parent, action] = q
-        tree.low[b], tree.high[b] = min(tree.low[b], q), max(tree.high[b], q)
-        tree.node_visits[b, parent] += 1
-        tree.value[b, parent] += (value - tree.value[b, parent]) / tree.node_visits[b, parent]
+        reward = tree.nodes[b, child, REWARD]
+        q = reward + discount * tree.nodes[b, child, VALUE]
+        value = reward + discount * value
+        tree.edges[b, parent, Q, action] = q
+        tree.edges[b, parent, VISITS, action] += np.float32(1.0)
+        low, high = min(low, q), max(high, q)
+        _count(tree.nodes[b, parent], value)
         child = parent
-    return is_new
+    tree.low[b], tree.high[b] = low, high
+    if rule.kind == GUMBEL:
+        _choose_next(tree, b, rule)
 
 
 @inlined
-def set_policy(tree: Tree, b: int, node: int, logits: Floats) -> None:
-    """Normalised log-probabilities and probabilities of a new node."""
+def _count(node: Floats, value: np.float32) -> None:
+    """One more value in a node's mean."""
+    node[NODE_VISITS] += np.float32(1.0)
+    node[VALUE] += (value - node[VALUE]) / node[NODE_VISITS]
+
+
+@inlined
+def _add_node(tree: Tree, b: int, node: int, reward: np.float32, value: np.float32, logits: Floats) -> None:
+    known, edges = tree.nodes[b, node], tree.edges[b, node]
+    known[REWARD], known[NODE_VISITS] = reward, np.float32(1.0)
+    known[RAW_VALUE] = known[VALUE] = value
     top, total = np.float32(-np.inf), np.float32(0.0)
     for a in range(len(logits)):
         top = max(top, logits[a])
     for a in range(len(logits)):
-        tree.prior[b, node, a] = math.exp(logits[a] - top)
-        total += tree.prior[b, node, a]
+        edges[PRIOR, a] = math.exp(logits[a] - top)
+        total += edges[PRIOR, a]
     shift = top + np.float32(math.log(total))
     for a in range(len(logits)):
-        tree.prior[b, node, a] /= total
-        tree.logits[b, node, a] = logits[a] - shift
+        edges[PRIOR, a] /= total
+        edges[LOGIT, a] = logits[a] - shift
+        edges[Q, a] = edges[VISITS, a] = np.float32(0.0)
+        tree.child[b, node, a] = 0
+    tree.choice[b, node] = _argmax(edges[PRIOR])
 
 
 @compiled
@@ -267,11 +299,12 @@ def select_all(tree: Tree, simulation: int, rule: Rule, parents: NDArray[np.int6
 
 
 @compiled
-def back_up_all(tree: Tree, simulation: int, rewards: Floats, values: Floats, logits: Floats, discount: float) -> None:
+def back_up_all(
+    tree: Tree, simulation: int, rewards: Floats, values: Floats, logits: Floats, discount: np.float32, rule: Rule
+) -> None:
     """What the network said of every root's new node."""
     for b in range(len(rewards)):
-        if back_up(tree, b, simulation + 1, rewards[b], values[b], discount):
-            set_policy(tree, b, simulation + 1, logits[b])
+        back_up(tree, b, simulation + 1, rewards[b], values[b], logits[b], discount, rule)
 
 
 @compiled
@@ -280,12 +313,12 @@ def decisions(tree: Tree, rule: Rule) -> tuple[Ints, Floats, Floats, NDArray[np.
 
     The action is the most visited one; Gumbel's rule takes the best of those.
     """
-    roots, _, count = tree.visits.shape
-    visits, q, values = tree.visits[:, 0].copy(), tree.q[:, 0].copy(), tree.value[:, 0].copy()
+    roots, count = tree.gumbel.shape
+    visits, q = tree.edges[:, 0, VISITS].astype(np.int32), tree.edges[:, 0, Q].copy()
     actions, improved = np.empty(roots, dtype=np.int64), np.empty((roots, count), dtype=np.float32)
     for b in range(roots):
         actions[b] = visits[b].argmax()
         if rule.kind != PUCT:
             actions[b] = root_gumbel_action(tree, b, visits[b, actions[b]], rule)
-            improved[b] = tree.scratch
-    return visits, q, values, actions, improved
+            improved[b] = tree.scratch[:count]
+    return visits, q, tree.nodes[:, 0, VALUE].copy(), actions, improved
