@@ -82,7 +82,11 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
     "gumbel_muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
-    "efficientzero": {"num_envs": 2, "algo_kwargs": {**SMALL_PLANNER, "lstm_size": 8, "projection_size": 16}},
+    # The search that has all of its controls; the preset's is Gumbel's.
+    "efficientzero": {
+        "num_envs": 2,
+        "algo_kwargs": {**SMALL_PLANNER, "lstm_size": 8, "projection_size": 16, "search_rule": "puct"},
+    },
     # Adapters that begin within the test: a run is resumed in their stage.
     "scalezero": {"num_envs": 2, "algo_kwargs": {**SMALL_PLANNER, "adapter_stages": 1, "stage_updates": 10}},
 }

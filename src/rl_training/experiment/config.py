@@ -127,7 +127,8 @@ class TrainConfig(BaseModel):
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""
         parsed = self.parsed_params()
-        return self.model_dump() | {"algo_kwargs": parsed.params.model_dump(mode="json") | parsed.schedules}
+        params = parsed.params.model_dump(mode="json", exclude=set(parsed.params.idle()))
+        return self.model_dump() | {"algo_kwargs": params | parsed.schedules}
 
 
 def _parse(algo: str, raw: Mapping[str, Any], horizon: int | None) -> ParsedParams:

@@ -23,7 +23,7 @@ from rl_training.runtime.schedules import (
 
 Moment = Literal["acting", "updating"]
 
-_SUFFIXES = ("", "_schedule", "_warmup_steps")
+SUFFIXES = ("", "_schedule", "_warmup_steps")  # of a control's keys
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ REANALYSE_FRACTION = Control("reanalyse_fraction", aliases=("reanalyze_fraction"
 
 def control_keys(control: Control) -> tuple[str, ...]:
     """Every config key that sets `control`, the canonical ones first."""
-    return tuple(name + suffix for name in (control.name, *control.aliases) for suffix in _SUFFIXES)
+    return tuple(name + suffix for name in (control.name, *control.aliases) for suffix in SUFFIXES)
 
 
 def canonical_keys(raw: Mapping[str, Any], controls: Iterable[Control]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def canonical_keys(raw: Mapping[str, Any], controls: Iterable[Control]) -> dict[
         alias + suffix: control.name + suffix
         for control in controls
         for alias in control.aliases
-        for suffix in _SUFFIXES
+        for suffix in SUFFIXES
     }
     return rename_aliases(raw, spellings)
 
@@ -169,8 +169,8 @@ def _resolve_one(control: Control, config: Mapping[str, Any] | HasAlgoKwargs, *,
 
 
 def _parse_control(control: Control, values: Mapping[str, Any], horizon: int | None) -> ResolvedControl | None:
-    fixed, spec, warmup = (values.get(control.name + suffix) for suffix in _SUFFIXES)
-    value_key, schedule_key, warmup_key = (_as_written(control, suffix) for suffix in _SUFFIXES)
+    fixed, spec, warmup = (values.get(control.name + suffix) for suffix in SUFFIXES)
+    value_key, schedule_key, warmup_key = (_as_written(control, suffix) for suffix in SUFFIXES)
     warmup_steps = _parse_warmup(warmup, warmup_key)
     if fixed is not None:
         fixed = finite_number(fixed, value_key)

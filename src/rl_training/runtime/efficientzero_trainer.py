@@ -1,9 +1,9 @@
-"""EfficientZero: MuZero's learner with value prefixes as rewards, real observations to agree with, and shorter
-bootstraps for older rows."""
+"""EfficientZero: MuZero's learner, or Gumbel MuZero's, with value prefixes as rewards, real observations to agree with,
+and shorter bootstraps for older rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,16 @@ from rl_training.data.trees import Tree, to_tensors
 from rl_training.envs.types import Spaces
 from rl_training.models.efficientzero import EfficientZeroModel, EfficientZeroOptions
 from rl_training.ops.unroll import value_prefixes
-from rl_training.runtime.muzero_trainer import MuZeroLearner, MuZeroParams
+from rl_training.runtime.gumbel_muzero_trainer import GumbelMuZeroParams, gumbel_policy
+from rl_training.runtime.muzero_trainer import MuZeroLearner, MuZeroParams, puct_policy
+from rl_training.runtime.planner_learner import PlannerParams
 from rl_training.runtime.workflows import trainer_for
+from rl_training.search.policy import SearchPolicy
 
 
-class EfficientZeroParams(MuZeroParams):
+class EfficientZeroParams(MuZeroParams, GumbelMuZeroParams):
+    num_simulations: PositiveInt = 25
+    search_rule: Literal["puct", "gumbel"] = Field("puct", description="of the first version of EfficientZero, or V2's")
     reanalyse_fraction: float = Field(
         1.0, ge=0, le=1, description="replayed rows searched again, as a share of a batch"
     )
@@ -28,6 +33,12 @@ class EfficientZeroParams(MuZeroParams):
     lstm_size: PositiveInt = Field(64, description="of the value prefix")
     lstm_horizon: PositiveInt = Field(5, description="steps after which the value prefix begins anew")
     correction_interval: PositiveInt = Field(10_000, description="age in steps that takes a step off a value target")
+
+    def idle(self) -> dict[str, str]:
+        """The other rule's parameters."""
+        other = GumbelMuZeroParams if self.search_rule == "puct" else MuZeroParams
+        names = set(other.model_fields) - set(PlannerParams.model_fields)
+        return dict.fromkeys(sorted(names), f"with search_rule {self.search_rule!r}")
 
 
 class EfficientZeroLearner(MuZeroLearner):
@@ -38,6 +49,11 @@ class EfficientZeroLearner(MuZeroLearner):
     @classmethod
     def algorithm_options(cls, params: Any) -> dict[str, Any]:
         return super().algorithm_options(params) | {"consistency_coef": params.consistency_coef}
+
+    @classmethod
+    def build_policy(cls, params: Any, spaces: Spaces) -> SearchPolicy:
+        build = puct_policy if params.search_rule == "puct" else gumbel_policy
+        return build(cls.build_model(params, spaces), params, **cls.search_options(params, spaces))
 
     @classmethod
     def build_model(cls, params: Any, spaces: Spaces) -> EfficientZeroModel:

@@ -8,6 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from rl_training.algorithms.gumbel_muzero import GumbelMuZero
 from rl_training.envs.types import Spaces
+from rl_training.models.muzero import PlanningModel
 from rl_training.runtime.planner_learner import PlannerLearner, PlannerParams
 from rl_training.runtime.workflows import trainer_for
 from rl_training.search.policy import GumbelPolicy, SearchPolicy
@@ -26,8 +27,12 @@ class GumbelMuZeroLearner(PlannerLearner):
 
     @classmethod
     def build_policy(cls, params: Any, spaces: Spaces) -> SearchPolicy:
-        options = {name: getattr(params, name) for name in ("max_considered_actions", "c_visit", "c_scale")}
-        return GumbelPolicy(cls.build_model(params, spaces), **options, **cls.search_options(params, spaces))
+        return gumbel_policy(cls.build_model(params, spaces), params, **cls.search_options(params, spaces))
+
+
+def gumbel_policy(model: PlanningModel, params: GumbelMuZeroParams, **options: Any) -> GumbelPolicy:
+    names = ("max_considered_actions", "c_visit", "c_scale")
+    return GumbelPolicy(model, **{name: getattr(params, name) for name in names}, **options)
 
 
 train_gumbel_muzero = trainer_for(GumbelMuZeroLearner)

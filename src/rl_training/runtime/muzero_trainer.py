@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field, PositiveFloat
 
 from rl_training.envs.types import Spaces
+from rl_training.models.muzero import PlanningModel
 from rl_training.runtime.controls import ROOT_EXPLORATION_FRACTION
 from rl_training.runtime.planner_learner import PlannerLearner, PlannerParams
 from rl_training.runtime.workflows import trainer_for
@@ -26,9 +27,12 @@ class MuZeroLearner(PlannerLearner):
 
     @classmethod
     def build_policy(cls, params: Any, spaces: Spaces) -> SearchPolicy:
-        names = ("root_dirichlet_alpha", "root_exploration_fraction", "pb_c_init", "pb_c_base")
-        options = {name: getattr(params, name) for name in names}
-        return PUCTPolicy(cls.build_model(params, spaces), **options, **cls.search_options(params, spaces))
+        return puct_policy(cls.build_model(params, spaces), params, **cls.search_options(params, spaces))
+
+
+def puct_policy(model: PlanningModel, params: MuZeroParams, **options: Any) -> PUCTPolicy:
+    names = ("root_dirichlet_alpha", "root_exploration_fraction", "pb_c_init", "pb_c_base")
+    return PUCTPolicy(model, **{name: getattr(params, name) for name in names}, **options)
 
 
 train_muzero = trainer_for(MuZeroLearner)

@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rl_training.errors import ConfigError
-from rl_training.runtime.controls import Control, ControlSet, canonical_keys, control_keys
+from rl_training.runtime.controls import SUFFIXES, Control, ControlSet, canonical_keys, control_keys
 
 
 class Params(BaseModel):
     """A default is written here and nowhere else."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def idle(self) -> dict[str, str]:
+        """Names of parameters that have no effect beside the others, and why; to give one is refused."""
+        return {}
 
 
 class ParsedParams(NamedTuple):
@@ -40,8 +44,12 @@ def parse_params(
         params = model.model_validate({key: value for key, value in values.items() if key in model.model_fields})
     except ValidationError as error:
         raise ConfigError("\n".join(problems + validation_problems(error, "algo_kwargs"))) from error
+    idle = params.idle()
+    given = {name: key for name in idle for key in values if key.removeprefix(name) in SUFFIXES}
+    problems += [f"{key} has no effect {idle[name]}" for name, key in given.items()]
     try:
-        control_set = ControlSet.parse(controls, params.model_dump() | schedules, horizon=horizon)
+        active = (control for control in controls if control.name not in idle)
+        control_set = ControlSet.parse(active, params.model_dump() | schedules, horizon=horizon)
     except ValueError as error:
         problems.append(str(error))
     if problems:
