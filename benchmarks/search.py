@@ -27,10 +27,10 @@ from gymnasium import spaces
 from benchmarks import mctx_peer
 from benchmarks.compare_sb3 import PAGE, write_section
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import CompiledModel, MuZeroModel, MuZeroOptions, RecurrentWeights
+from rl_training.models.muzero import CompiledModel, MuZeroModel, MuZeroOptions, Recurrent, RecurrentWeights
 from rl_training.search import mlp
 from rl_training.search.rules import Rule, gumbel, puct
-from rl_training.search.search import Recurrent, Roots, search
+from rl_training.search.search import Roots, search
 
 RULES = {"puct": puct(), "gumbel": gumbel()}
 SIZE, SUPPORT = 128, 10
@@ -78,7 +78,7 @@ def measure(rule: Rule, actions: int, num_roots: int, simulations: int, seconds:
     latents, values, logits = model.initial(torch.rand(num_roots, 4))
     roots = Roots(latents, logits.numpy(), values.numpy())
     compiled = model.planner()
-    assert compiled is not None
+    assert isinstance(compiled, CompiledModel)
 
     def run(network: Recurrent | CompiledModel) -> object:
         return search(roots, network, rule=rule, num_simulations=simulations, discount=0.99)

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from rl_training.algorithms.efficientzero import consistency_loss
 from rl_training.envs.types import Spaces
 from rl_training.models.efficientzero import EfficientZeroModel, EfficientZeroOptions
+from rl_training.models.muzero import CompiledModel
 from rl_training.models.torsos import TorsoOptions
 from rl_training.ops.unroll import value_prefixes
 from rl_training.runtime.efficientzero_trainer import EfficientZeroLearner, EfficientZeroParams
@@ -68,7 +69,7 @@ def test_the_unrolls_values_and_policies_are_those_of_the_search() -> None:
 def test_the_compiled_network_equals_the_torch_one_past_the_horizon(lstm_size: int) -> None:
     model = small_model(2, lstm_size=lstm_size)
     compiled = model.planner()
-    assert compiled is not None
+    assert isinstance(compiled, CompiledModel)
     rows, *_ = model.initial(torch.randn(7, 1))
     fast = rows.numpy()
     for chosen in torch.randint(3, (5, 7)):
@@ -85,7 +86,7 @@ def test_the_compiled_search_equals_the_one_that_calls_torch() -> None:
     model = small_model(2)
     latents, values, logits = model.initial(torch.randn(6, 1))
     roots, compiled = Roots(latents, logits.numpy(), values.numpy()), model.planner()
-    assert compiled is not None
+    assert isinstance(compiled, CompiledModel)
     found = [search(roots, way, rule=puct(), num_simulations=30, discount=0.95) for way in (compiled, model.recurrent)]
     np.testing.assert_array_equal(found[0].visits, found[1].visits)
     np.testing.assert_allclose(found[0].values, found[1].values, atol=1e-4)

@@ -29,7 +29,8 @@ BOTH = Spaces(TaskObservations(["long", "short"], [ALONE, OTHER]), spaces.Discre
 
 def small_model(space: Spaces = ALONE, *, noisy: bool = True, context: int = 4, **options: int) -> ScaleZeroModel:
     torch.manual_seed(0)
-    sizes = {"latent_size": 16, "hidden_size": 24, "support_size": 3, "context": context}
+    widths = {name: options.pop(name, default) for name, default in (("latent_size", 16), ("hidden_size", 24))}
+    sizes = {**widths, "support_size": 3, "context": context}
     transformer = TransformerOptions(**{"num_experts": 3, **options})
     model = ScaleZeroModel(space, ScaleZeroOptions(TorsoOptions((16,), "relu"), **sizes, transformer=transformer))
     if noisy:
@@ -97,6 +98,33 @@ def test_a_search_leaves_the_parents_rows_as_they_are_and_rows_know_nothing_of_e
         alone = model.recurrent(mixed[index : index + 1], actions[index : index + 1])
         for part, own in zip(together, alone, strict=True):
             torch.testing.assert_close(part[index : index + 1], own, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("space", "options"),
+    [
+        (ALONE, {}),
+        (BOTH, {"experts_per_token": 2, "num_layers": 3}),
+        (BOTH, {"latent_size": 80, "hidden_size": 72, "num_heads": 4}),
+        (ALONE, {"adapter_stages": 2, "adapter_rank": 2}),
+    ],
+    ids=["one task", "two experts a token", "wider than a tile", "with adapters"],
+)
+def test_the_compiled_network_equals_the_torch_one_at_every_depth(space: Spaces, options: dict[str, int]) -> None:
+    model = small_model(space, **options)
+    if "adapter_stages" in options:
+        model.transformer.enter_stage(2)
+    compiled, rows = model.planner(), model.initial(observations(space, 7))[0]
+    assert callable(compiled)
+    for depth in range(4):
+        actions = torch.randint(2, (7,))
+        expected, answers = model.recurrent(rows, actions), compiled(rows, actions)
+        for part, own in zip(expected, answers, strict=True):
+            torch.testing.assert_close(own, part, atol=1e-5, rtol=1e-5)
+        alone = compiled(rows[2:3].contiguous(), actions[2:3])
+        assert all(torch.equal(part[2:3], own) for part, own in zip(answers, alone, strict=True))
+        rows = torch.cat([answers[0][:5], rows[5:]]) if depth else answers[0]  # nodes of different depths in one call
 
 
 def test_later_tokens_do_not_reach_earlier_ones() -> None:

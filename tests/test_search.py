@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroModel, MuZeroOptions
+from rl_training.models.muzero import CompiledModel, MuZeroModel, MuZeroOptions
 from rl_training.ops import search as ops
 from rl_training.search import mlp
 from rl_training.search.matmul import matmul
@@ -339,7 +339,7 @@ def mlp_roots(model: MuZeroModel, obs: Tensor) -> Roots:
 @torch.no_grad()
 def search_mlp(model: MuZeroModel, roots: Roots, rule: Rule, *, in_torch: bool = False) -> Searched:
     compiled = model.planner()
-    assert compiled is not None
+    assert isinstance(compiled, CompiledModel)
     return search(roots, model.recurrent if in_torch else compiled, rule=rule, num_simulations=30, discount=0.95)
 
 
@@ -350,7 +350,7 @@ def test_the_compiled_network_equals_the_torch_one(size: int, hidden: int) -> No
     latents, actions = torch.rand(7, size), torch.randint(3, (7,))
     answers = [np.empty(shape, dtype=np.float32) for shape in ((7, size), (7, 3), (7,), (7,))]
     compiled = model.planner()
-    assert compiled is not None
+    assert isinstance(compiled, CompiledModel)
     mlp.recurrent(latents.numpy(), actions.numpy(), *compiled, *answers)
     following, rewards, values, logits = model.recurrent(latents, actions)
     for found, expected in zip(answers, (following, logits, rewards, values), strict=True):
@@ -390,7 +390,7 @@ def test_the_weights_of_the_compiled_network_follow_the_optimizer() -> None:
     model = mlp_model()
     optimizer = FlatOptimizer(model.parameters(), learning_rate=0.1, eps=1e-5)
     compiled = model.planner()
-    assert compiled is not None
+    assert isinstance(compiled, CompiledModel)
     weights = compiled.weights
     before = weights.latent.copy()
     optimizer.step(model.recurrent(torch.rand(2, 13), torch.tensor([0, 1]))[0].square().sum(), max_grad_norm=None)

@@ -15,12 +15,13 @@ from rl_training.models.muzero import (
     MuZeroModel,
     MuZeroOptions,
     PrefixWeights,
+    Recurrent,
     Unrolled,
     scale_gradient,
-    shared_array,
     store_by_input,
     zeroed,
 )
+from rl_training.ops.arrays import as_array
 
 
 @dataclass(frozen=True)
@@ -101,15 +102,15 @@ class EfficientZeroModel(MuZeroModel):
         """Where an imagined latent should have ended: the real observation's, without a gradient."""
         return self.projector(self.represent(obs))
 
-    def planner(self) -> CompiledModel | None:
+    def planner(self) -> CompiledModel | Recurrent:
         planner, lstm = super().planner(), self.lstm
-        if planner is None:
-            return None
+        if not isinstance(planner, CompiledModel):
+            return planner
         prefix = PrefixWeights(
-            of_input=shared_array(lstm.weight_ih.t()),
-            of_state=shared_array(lstm.weight_hh.t()),
-            input_bias=shared_array(lstm.bias_ih),
-            state_bias=shared_array(lstm.bias_hh),
+            of_input=as_array(lstm.weight_ih.t()),
+            of_state=as_array(lstm.weight_hh.t()),
+            input_bias=as_array(lstm.bias_ih),
+            state_bias=as_array(lstm.bias_hh),
             horizon=self.lstm_horizon,
         )
         return planner._replace(prefix=prefix)

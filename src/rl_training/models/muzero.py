@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces as gym_spaces
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
@@ -19,9 +18,12 @@ from rl_training.errors import ConfigError
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import Torso, TorsoOptions, make_torso
+from rl_training.ops.arrays import Floats, as_array
 from rl_training.ops.transforms import expected_value, signed_hyperbolic, signed_parabolic, two_hot
 
-Array = NDArray[np.float32]
+# (latents, actions) → latents, rewards, values, policy logits, for one row of each root. What a model needs to carry
+# besides its latent (a recurrent state, the value prefix so far) goes into the latent.
+Recurrent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -36,27 +38,27 @@ class MuZeroOptions:
 class RecurrentWeights(NamedTuple):
     """Views of the parameters of dynamics and prediction, for compiled code; they follow the optimizer."""
 
-    hidden: Array  # [L + A, H]
-    hidden_bias: Array
-    latent: Array  # [H, L]
-    latent_bias: Array
-    features: Array  # [L, H]
-    features_bias: Array
-    reward: Array  # [bins, H]
-    reward_bias: Array
-    policy: Array  # [A, H]
-    policy_bias: Array
-    value: Array  # [bins, H]
-    value_bias: Array
+    hidden: Floats  # [L + A, H]
+    hidden_bias: Floats
+    latent: Floats  # [H, L]
+    latent_bias: Floats
+    features: Floats  # [L, H]
+    features_bias: Floats
+    reward: Floats  # [bins, H]
+    reward_bias: Floats
+    policy: Floats  # [A, H]
+    policy_bias: Floats
+    value: Floats  # [bins, H]
+    value_bias: Floats
 
 
 class PrefixWeights(NamedTuple):
     """The same of the LSTM behind EfficientZero's value prefix, whose gates are input, forget, cell and output."""
 
-    of_input: Array  # [H, 4U]
-    of_state: Array  # [U, 4U]
-    input_bias: Array
-    state_bias: Array
+    of_input: Floats  # [H, 4U]
+    of_state: Floats  # [U, 4U]
+    input_bias: Floats
+    state_bias: Floats
     horizon: int  # steps until it begins anew
 
 
@@ -98,10 +100,6 @@ def zeroed(layer: nn.Linear) -> nn.Linear:
 def store_by_input(weight: Tensor) -> None:
     """Lays a weight `[out, in]` out in memory as `[in, out]`, as the compiled search reads it."""
     weight.data = weight.data.t().contiguous().t()
-
-
-def shared_array(parameter: Tensor) -> Array:
-    return np.ascontiguousarray(parameter.detach().numpy())
 
 
 def with_biases(torso: Torso) -> Torso:
@@ -155,9 +153,9 @@ class PlanningModel(nn.Module):
         """Two-hot targets of scalars."""
         return two_hot(signed_hyperbolic(scalars), self.support)
 
-    def planner(self) -> CompiledModel | None:
-        """For a compiled search; None where only `recurrent` can serve."""
-        return None
+    def planner(self) -> CompiledModel | Recurrent:
+        """What a search asks: something compiled where there is such a form, else `recurrent`."""
+        return self.recurrent
 
 
 class MuZeroModel(PlanningModel):
@@ -223,12 +221,12 @@ class MuZeroModel(PlanningModel):
         policy, value = self.predict(following)
         return following, self.scalar(self.reward_head(hidden)), self.scalar(value), policy
 
-    def planner(self) -> CompiledModel | None:
+    def planner(self) -> CompiledModel | Recurrent:
         if self.device.type != "cpu":
-            return None
+            return self.recurrent
         pairs = [(layer.weight.t(), layer.bias) for layer in self._wide_layers()]
         pairs += [(head.weight, head.bias) for head in (self.reward_head, self.policy_head, self.value_head)]
-        return CompiledModel(RecurrentWeights(*(shared_array(p) for pair in pairs for p in pair)))
+        return CompiledModel(RecurrentWeights(*(as_array(p) for pair in pairs for p in pair)))
 
     def _wide_layers(self) -> tuple[Any, ...]:
         return self.dynamics.layers[0], self.next_latent, self.prediction.layers[0]

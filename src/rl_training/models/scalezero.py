@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree, flatten_time, tree_map
 from rl_training.envs.multitask import TASK, TaskObservations
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroOptions, PlanningModel, Unrolled, with_biases, zeroed
+from rl_training.models.muzero import (
+    CompiledModel,
+    MuZeroOptions,
+    PlanningModel,
+    Recurrent,
+    Unrolled,
+    with_biases,
+    zeroed,
+)
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import make_torso
 from rl_training.models.transformer import Transformer, TransformerOptions
@@ -160,6 +168,13 @@ class ScaleZeroModel(PlanningModel):
         reward = self.scalar(self.reward_head(features, node.tasks))
         packed, value, policy = self._evaluated(node._replace(latents=following, lengths=node.lengths + 1))
         return packed, reward, value, policy
+
+    def planner(self) -> CompiledModel | Recurrent:
+        if self.device.type != "cpu":
+            return self.recurrent
+        from rl_training.search import transformer
+
+        return transformer.planner(self)
 
     def unpacked(self, rows: Tensor) -> Node:
         """Copies: the search keeps the parents' rows as they are."""

@@ -37,13 +37,16 @@ class AdaptedLinear(nn.Linear):
         self.register_buffer("stage", torch.tensor(0))  # travels with the weights to target network and actors
 
     def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.adapted(), self.bias)
+
+    def adapted(self) -> Tensor:
         stage, weight = int(self.stage), self.weight
         if stage:
             scales = 1.0 + SCALE_RANGE * self.scales[:stage].tanh()
             weight = scales[0] * weight + self.up[stage - 1] @ self.down[stage - 1]
             for j in range(1, stage):
                 weight = weight + scales[j] * (self.up[j - 1] @ self.down[j - 1])
-        return F.linear(x, weight, self.bias)
+        return weight
 
     def enter_stage(self, stage: int) -> None:
         """Trains this stage's adapter and the weights of what came before."""

@@ -14,9 +14,13 @@ def suits_kernels(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 
+def as_array(x: Tensor) -> Floats:
+    """Contiguous, without a copy where it is so already."""
+    return np.ascontiguousarray(x.detach().numpy())
+
+
 def as_rows(x: Tensor, *shape: int) -> Floats:
-    """Contiguous and of this shape, without a copy where it is so already."""
-    return np.ascontiguousarray(x.detach().numpy()).reshape(shape)
+    return as_array(x).reshape(shape)
 
 
 def as_tensor(x: Floats, shape: tuple[int, ...]) -> Tensor:

@@ -76,7 +76,7 @@ class SearchPolicy(nn.Module):
         roots, rule = self.prepare(roots, rng)
         searched = search(
             roots,
-            model.planner() or model.recurrent,
+            model.planner(),
             rule=rule,
             num_simulations=int(self.num_simulations),
             discount=self.discount,

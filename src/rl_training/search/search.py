@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,12 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training.models.muzero import CompiledModel
+from rl_training.models.muzero import CompiledModel, Recurrent
 from rl_training.search.rules import GUMBEL, Rule
-
-# (latents, actions) → latents, rewards, values, policy logits, for one row of each root. What a model needs to carry
-# besides its latent (a recurrent state, the value prefix so far) goes into the latent.
-Recurrent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 class Roots(NamedTuple):
