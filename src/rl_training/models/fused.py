@@ -12,27 +12,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Array = NDArray[np.float32]
+from rl_training.ops.arrays import Floats
 
 
-def _tanh(x: Array) -> None:
+def _tanh(x: Floats) -> None:
     np.tanh(x, out=x)
 
 
-def _relu(x: Array) -> None:
+def _relu(x: Floats) -> None:
     np.maximum(x, 0.0, out=x)
 
 
-def _tanh_slope(y: Array, out: Array) -> None:
+def _tanh_slope(y: Floats, out: Floats) -> None:
     """1 − y², the derivative at the point that gave `y`."""
     np.multiply(y, y, out=out)
     np.subtract(1.0, out, out=out)
 
 
-def _relu_slope(y: Array, out: Array) -> None:
+def _relu_slope(y: Floats, out: Floats) -> None:
     np.greater(y, 0.0, out=out)
 
 
@@ -40,8 +39,8 @@ FUSED_ACTIVATIONS = {"tanh": (_tanh, _tanh_slope), "relu": (_relu, _relu_slope)}
 
 
 def hidden_layers(
-    x: Array, parameters: Sequence[Array], activation: str, into: Sequence[Array | None] | None = None
-) -> list[Array]:
+    x: Floats, parameters: Sequence[Floats], activation: str, into: Sequence[Floats | None] | None = None
+) -> list[Floats]:
     """The output of every layer, the input first; `parameters` are weight, bias, weight, bias, …"""
     activate, _ = FUSED_ACTIVATIONS[activation]
     outputs = [x]
@@ -55,8 +54,8 @@ def hidden_layers(
 
 
 def hidden_gradients(
-    outputs: list[Array], parameters: Sequence[Array], activation: str, delta: Array, into: Sequence[Array]
-) -> Array:
+    outputs: list[Floats], parameters: Sequence[Floats], activation: str, delta: Floats, into: Sequence[Floats]
+) -> Floats:
     """Writes the parameters' gradients, given the last output's; returns that before the first layer's activation.
 
     Overwrites the outputs, but for the input, and `delta`: fresh memory for a large batch costs as much as the maths.
@@ -119,11 +118,11 @@ class FusedNet:
 
     def _forget(self) -> None:
         self._places: list[int] = []
-        self._arrays: list[Array] = []
-        self._grads: list[Array] = []
-        self._pairs: list[tuple[Array, Array]] = []
-        self._buffers: list[Array] = []
-        self._layers: list[Array] = []
+        self._arrays: list[Floats] = []
+        self._grads: list[Floats] = []
+        self._pairs: list[tuple[Floats, Floats]] = []
+        self._buffers: list[Floats] = []
+        self._layers: list[Floats] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_parameters": self._parameters, "_activation": self._activation}
@@ -132,7 +131,7 @@ class FusedNet:
         vars(self).update(state)
         self._forget()  # a copy has parameters of its own
 
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[Floats]:
         """Views of the parameters. They keep their memory alive, so an equal address is the same memory."""
         places = [p.data_ptr() for p in self._parameters]
         if places != self._places:
@@ -141,7 +140,7 @@ class FusedNet:
             self._pairs = [(w.T, b) for w, b in zip(self._arrays[:-2:2], self._arrays[1:-2:2], strict=True)]
         return self._arrays
 
-    def __call__(self, obs: Array) -> Array:
+    def __call__(self, obs: Floats) -> Floats:
         weight, bias = self.arrays()[-2:]
         activate, _ = FUSED_ACTIVATIONS[self._activation]
         for hidden_weight, hidden_bias in self._pairs:
@@ -152,7 +151,7 @@ class FusedNet:
         outputs += bias[:, None]
         return outputs
 
-    def forward(self, obs: Array) -> Array:
+    def forward(self, obs: Floats) -> Floats:
         """The same, ready for `backward`."""
         *hidden, weight, bias = self.arrays()
         *into, _ = self._space(len(obs))
@@ -161,13 +160,13 @@ class FusedNet:
         outputs += bias[:, None]
         return outputs
 
-    def backward(self, delta: Array) -> None:
+    def backward(self, delta: Floats) -> None:
         """Writes the gradients of all parameters, given that of the last `forward`'s output."""
         self.arrays()
         *_, space = self._space(delta.shape[1])
         self._write_gradients(self._layers, delta, self._grads, space)
 
-    def curvature(self, obs: Array, metric: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    def curvature(self, obs: Floats, metric: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
         """v ↦ JᵀMJv, for the Jacobian J of the outputs by the flat parameters and M the `metric` of outputs."""
         *hidden, weight, _ = self.arrays()
         layers = hidden_layers(obs, hidden, self._activation)
@@ -175,7 +174,7 @@ class FusedNet:
         for layer, slope in zip(layers[1:], slopes, strict=True):
             FUSED_ACTIVATIONS[self._activation][1](layer, slope)
 
-        def product(vector: Array) -> Array:
+        def product(vector: Floats) -> Floats:
             *changes, weight_change, bias_change = self._parts(vector)
             moved = np.zeros_like(obs)
             rows = zip(layers, slopes, hidden[::2], changes[::2], changes[1::2], strict=False)
@@ -192,7 +191,7 @@ class FusedNet:
 
         return product
 
-    def _write_gradients(self, layers: list[Array], delta: Array, into: list[Array], space: Array | None) -> None:
+    def _write_gradients(self, layers: list[Floats], delta: Floats, into: list[Floats], space: Floats | None) -> None:
         *hidden, weight, _ = self._arrays
         *into, to_weight, to_bias = into
         np.matmul(delta, layers[-1], out=to_weight)
@@ -200,12 +199,12 @@ class FusedNet:
         if hidden:
             hidden_gradients(layers, hidden, self._activation, np.matmul(delta.T, weight, out=space), into)
 
-    def _parts(self, flat: Array) -> list[Array]:
+    def _parts(self, flat: Floats) -> list[Floats]:
         """Views of a vector, shaped as the parameters."""
         ends = np.cumsum([array.size for array in self._arrays])
         return [part.reshape(array.shape) for part, array in zip(np.split(flat, ends[:-1]), self._arrays, strict=True)]
 
-    def _space(self, rows: int) -> list[Array]:
+    def _space(self, rows: int) -> list[Floats]:
         """Memory for every hidden layer and for a gradient of the last."""
         if not self._buffers or len(self._buffers[0]) < rows:
             widths = [len(weight) for weight in self._arrays[:-2:2]] + [self._arrays[-2].shape[1]]

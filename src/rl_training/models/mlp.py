@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rl_training.models.fused import FUSED_ACTIVATIONS, fused_layers
+from rl_training.ops.arrays import suits_kernels
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -43,7 +44,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         layers = cast("Iterable[nn.Linear]", self.layers)
-        if self.fused and x.is_cpu and x.dtype == torch.float32:
+        if self.fused and suits_kernels(x):
             return fused_layers(x, self.activation, [p for layer in layers for p in (layer.weight, layer.bias)])
         activate = ACTIVATIONS[self.activation]
         for layer in layers:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from rl_training.ops.arrays import Floats
 
 
-def log_softmax(logits: Array) -> Array:
+def log_softmax(logits: Floats) -> Floats:
     """Over the first axis."""
     shifted = logits - logits.max(axis=0)
     shifted -= np.log(np.exp(shifted).sum(axis=0))
@@ -25,21 +25,21 @@ def log_softmax(logits: Array) -> Array:
 class Categorical(NamedTuple):
     """What a categorical policy says of one action for each row, and what its gradient needs again."""
 
-    logprobs: Array
-    entropy: Array
-    dist: Array
-    probs: Array
+    logprobs: Floats
+    entropy: Floats
+    dist: Floats
+    probs: Floats
     chosen: tuple[NDArray[Any], NDArray[Any]]
 
 
-def categorical(logits: Array, actions: NDArray[Any]) -> Categorical:
+def categorical(logits: Floats, actions: NDArray[Any]) -> Categorical:
     dist = log_softmax(logits)
     probs = np.exp(dist)
     chosen = (actions, np.arange(len(actions)))
     return Categorical(dist[chosen], -(probs * dist).sum(axis=0), dist, probs, chosen)
 
 
-def categorical_gradient(policy: Categorical, to_logprobs: Array, to_entropy: float) -> Array:
+def categorical_gradient(policy: Categorical, to_logprobs: Floats, to_entropy: float) -> Floats:
     """d/d logits: g (1[a] − p) for the log-probability, −g p (log p + H) for the entropy H."""
     weights = policy.dist + policy.entropy
     weights *= to_entropy
@@ -49,11 +49,11 @@ def categorical_gradient(policy: Categorical, to_logprobs: Array, to_entropy: fl
     return weights
 
 
-def categorical_fisher(dist: Array) -> Callable[[Array], Array]:
+def categorical_fisher(dist: Floats) -> Callable[[Floats], Floats]:
     """t ↦ (diag p − p pᵀ) t / N: the Hessian by the logits of the mean KL from a policy to itself."""
     probs = np.exp(dist)
 
-    def product(moved: Array) -> Array:
+    def product(moved: Floats) -> Floats:
         weighted = probs * moved
         weighted -= probs * weighted.sum(axis=0)
         weighted *= np.float32(1.0 / probs.shape[1])
@@ -66,16 +66,16 @@ class LossGradient(NamedTuple):
     """The terms of the loss, and its derivatives; the entropy's is the same for every row."""
 
     metrics: dict[str, Any]
-    to_logprobs: Array
-    to_values: Array
+    to_logprobs: Floats
+    to_values: Floats
     to_entropy: float
 
 
 def ppo_gradient(
-    logprobs: Array,
-    entropy: Array,
-    values: Array,
-    batch: Mapping[str, Array],
+    logprobs: Floats,
+    entropy: Floats,
+    values: Floats,
+    batch: Mapping[str, Floats],
     *,
     clip_coef: float,
     ent_coef: float,
@@ -101,10 +101,10 @@ def ppo_gradient(
 
 
 def a2c_gradient(
-    logprobs: Array,
-    entropy: Array,
-    values: Array,
-    batch: Mapping[str, Array],
+    logprobs: Floats,
+    entropy: Floats,
+    values: Floats,
+    batch: Mapping[str, Floats],
     *,
     ent_coef: float,
     vf_coef: float,
@@ -119,7 +119,12 @@ def a2c_gradient(
 
 
 def _with_value_and_entropy(
-    policy_loss: Any, to_logprobs: Array, entropy: Array, errors: tuple[Array, Array], ent_coef: float, vf_coef: float
+    policy_loss: Any,
+    to_logprobs: Floats,
+    entropy: Floats,
+    errors: tuple[Floats, Floats],
+    ent_coef: float,
+    vf_coef: float,
 ) -> LossGradient:
     """What a policy loss becomes with the value error, of which `errors` are `value_errors`, and the entropy bonus."""
     rows, (passing, squares) = len(entropy), errors
@@ -134,7 +139,7 @@ def _with_value_and_entropy(
     return LossGradient(metrics, to_logprobs, passing * np.float32(vf_coef / rows), -ent_coef / rows)
 
 
-def value_errors(values: Array, batch: Mapping[str, Array], clip_coef: float | None) -> tuple[Array, Array]:
+def value_errors(values: Floats, batch: Mapping[str, Floats], clip_coef: float | None) -> tuple[Floats, Floats]:
     """The errors whose gradient passes, and the squares that are averaged."""
     errors = values - batch["returns"]
     squares = errors * errors
@@ -146,7 +151,7 @@ def value_errors(values: Array, batch: Mapping[str, Array], clip_coef: float | N
     return np.where(passes, errors, np.float32(0.0)), np.maximum(squares, clipped)
 
 
-def normalized(advantages: Array) -> Array:
+def normalized(advantages: Floats) -> Floats:
     """As `ops.losses.normalize`."""
     if advantages.min() == advantages.max():
         return np.zeros_like(advantages)
