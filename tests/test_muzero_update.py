@@ -300,19 +300,41 @@ def test_images_go_through_a_cnn() -> None:
 # ---- reanalyse
 
 
-def test_reanalyse_writes_policies_and_the_values_that_led_there() -> None:
-    params = MuZeroParams(hidden_sizes=(8,), latent_size=8, hidden_size=8, num_simulations=4)
+def untouched_learner(**params: Any) -> MuZeroLearner:
+    """With eight rows of replay, an end after row 4, whose targets were never written. Row 5 only reset itself."""
     spaces_ = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(3))
-    learner = MuZeroLearner(params, spaces_, num_envs=1, seed=0, device=torch.device("cpu"))
+    small = MuZeroParams(hidden_sizes=(8,), latent_size=8, hidden_size=8, num_simulations=4, **params)
+    learner = MuZeroLearner(small, spaces_, num_envs=1, seed=0, device=torch.device("cpu"))
     rollout = rollout_of(8, ends=(4,))
     untouched = {**rollout.extras, "search_policy": torch.zeros(8, 1, 3), "next_values": torch.full((8, 1), -7.0)}
     learner.replay.add(Rollout(**{**vars(rollout), "extras": untouched}))
+    return learner
+
+
+def test_reanalyse_writes_policies_and_the_values_that_led_there() -> None:
+    learner = untouched_learner()
     learner.reanalyse(200)
     everything = learner.replay.rows()
     assert (learner.replay.column("search_policy", everything).sum(-1) > 0.99).all()
-    # Row 5 only reset itself and 6 begins an episode: nothing led from one to the other. Row 7 has no successor yet.
+    # Row 6 begins an episode: nothing led there from 5. Row 7 has no successor yet.
     old = learner.replay.column("next_values", everything) == -7.0
     assert [place for place in np.flatnonzero(old) if place != 5] == [7]
+
+
+def test_fresh_bootstraps_are_the_target_networks_where_value_targets_end() -> None:
+    learner = untouched_learner(n_steps=2, unroll_steps=1, fresh_bootstraps=True)
+    target = learner.algorithm.target.network
+    with torch.no_grad():
+        for parameter in target.parameters():
+            parameter.normal_(0.0, 0.5)
+    rows = (np.array([0]), np.array([1]))
+    learner.update(rows, np.ones(1), global_step=0)
+    everything = learner.replay.rows()
+    written = learner.replay.column("next_values", everything)
+    changed = [place for place in np.flatnonzero(written != -7.0) if place != 5]
+    assert changed == [2, 3]  # the targets of rows 1 and 2 end in states 3 and 4
+    obs = torch.from_numpy(learner.replay.column("obs", (np.zeros(2, dtype=int), np.array([3, 4]))))
+    np.testing.assert_allclose(written[[2, 3]], target.initial(obs)[1].detach().numpy(), rtol=1e-5)
 
 
 # ---- learning what is known

@@ -32,7 +32,8 @@ class EfficientZeroParams(MuZeroParams, GumbelMuZeroParams):
     projection_size: PositiveInt = Field(128, description="of the consistency heads")
     lstm_size: PositiveInt = Field(64, description="of the value prefix")
     lstm_horizon: PositiveInt = Field(5, description="steps after which the value prefix begins anew")
-    correction_interval: PositiveInt = Field(10_000, description="age in steps that takes a step off a value target")
+    correction_interval: PositiveInt | None = 10_000
+    fresh_bootstraps: bool = True
 
     def idle(self) -> dict[str, str]:
         """The other rule's parameters."""
@@ -70,11 +71,6 @@ class EfficientZeroLearner(MuZeroLearner):
             "reward_targets": value_prefixes(rewards, self.params.lstm_horizon),
         }
         return batch | to_tensors(added, self.algorithm.policy.device)
-
-    def n_steps(self, rows: Rows) -> NDArray[np.int64]:
-        """Off-policy correction: the older the data, the fewer of its rewards are trusted (Ye et al., 2021, eq. 5)."""
-        ages = self.replay.ages(rows) * self.num_envs
-        return np.maximum(self.params.n_steps - ages // self.params.correction_interval, 1)
 
 
 train_efficientzero = trainer_for(EfficientZeroLearner)

@@ -48,6 +48,12 @@ class PlannerParams(Params):
     max_depth: PositiveInt | None = Field(None, description="of the search; default: no limit")
     unroll_steps: PositiveInt = Field(5, description="imagined steps that an update trains")
     n_steps: PositiveInt = Field(5, description="real rewards in a value target")
+    correction_interval: PositiveInt | None = Field(
+        None, description="age in steps that takes a step off a value target; default: none does"
+    )
+    fresh_bootstraps: bool = Field(
+        False, description="value targets end in what the target network says now, not in what a search said then"
+    )
     batch_size: PositiveInt = 256
     replay_capacity: PositiveInt = 100_000
     replay_ratio: float = Field(0.1, ge=0, description="updates per environment step")
@@ -145,6 +151,8 @@ class PlannerLearner(Learner):
     def update(self, rows: Rows, chances: NDArray[np.float64], *, global_step: int) -> UpdateResult:
         """One update on the windows that begin at the rows, drawn by so many times their equal share."""
         self.reanalyse(round(self.algorithm.reanalyse_fraction * len(chances)))
+        if self.params.fresh_bootstraps:
+            self.refresh_bootstraps(rows)
         result = self.algorithm.update(self.batch(rows, chances), global_step=global_step)
         self.replay.write(PRIORITY, rows, result.errors.cpu().numpy() + SMALLEST_PRIORITY)
         return result
@@ -175,8 +183,14 @@ class PlannerLearner(Learner):
         return to_tensors(arrays, self.algorithm.policy.device)
 
     def n_steps(self, rows: Rows) -> int | NDArray[np.int64]:
-        """How many rewards the value targets of windows that begin at the rows take in."""
-        return self.params.n_steps
+        """How many rewards the value targets of windows that begin at the rows take in.
+
+        Off-policy correction: the older the data, the fewer of its rewards are trusted (Ye et al., 2021, eq. 5).
+        """
+        steps, interval = self.params.n_steps, self.params.correction_interval
+        if interval is None:
+            return steps
+        return np.maximum(steps - self.replay.ages(rows) * self.num_envs // interval, 1)
 
     def reanalyse(self, count: int) -> None:
         """Searches replayed states again, with the target network; their policies and values are written anew."""
@@ -187,5 +201,18 @@ class PlannerLearner(Learner):
         obs = to_tensors(replay.column("obs", rows), self.algorithm.policy.device)
         plan = self.algorithm.policy.plan(obs, rng, model=self.algorithm.target.network)
         replay.write(SEARCH_POLICY, rows, plan.policy)
-        (streams, places), kept = replay.predecessors(rows)
-        replay.write("next_values", (streams[kept], places[kept]), plan.values[kept])
+        self._write_values(rows, plan.values)
+
+    @torch.no_grad()
+    def refresh_bootstraps(self, rows: Rows) -> None:
+        """Writes anew what the states are worth in which the value targets of windows from the rows on end."""
+        ends = (rows[0], rows[1] + self.n_steps(rows))
+        (streams, places), written = self.replay.following(ends, self.params.unroll_steps + 1)
+        states = (streams[written], places[written])
+        obs = to_tensors(self.replay.column("obs", states), self.algorithm.policy.device)
+        self._write_values(states, self.algorithm.target.network.initial(obs)[1].float().cpu().numpy())
+
+    def _write_values(self, rows: Rows, values: NDArray[np.float32]) -> None:
+        """Of states, to the rows that led there."""
+        (streams, places), kept = self.replay.predecessors(rows)
+        self.replay.write("next_values", (streams[kept], places[kept]), values[kept])
