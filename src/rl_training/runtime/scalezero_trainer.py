@@ -23,6 +23,7 @@ ENDS = ("terminated", "truncated", "is_first", "is_last")
 
 class ScaleZeroParams(GumbelMuZeroParams):
     num_simulations: PositiveInt = 8
+    fresh_bootstraps: bool = True
     latent_size: PositiveInt = Field(64, description="width of the transformer")
     hidden_size: PositiveInt = Field(128, description="of an expert")
     num_layers: PositiveInt = 2
