@@ -82,10 +82,10 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
     "gumbel_muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
-    # The search that has all of its controls; the preset's is Gumbel's.
+    # The search that has all of its controls; the preset's is Gumbel's, with a constant of its own.
     "efficientzero": {
         "num_envs": 2,
-        "algo_kwargs": {**SMALL_PLANNER, "lstm_size": 8, "projection_size": 16, "search_rule": "puct"},
+        "algo_kwargs": {**SMALL_PLANNER, "lstm_size": 8, "projection_size": 16, "search_rule": "puct", "c_scale": None},
     },
     # Adapters that begin within the test: a run is resumed in their stage.
     "scalezero": {"num_envs": 2, "algo_kwargs": {**SMALL_PLANNER, "adapter_stages": 1, "stage_updates": 10}},
@@ -107,7 +107,9 @@ def small_config(
         k: v for k, v in preset.get("algo_kwargs", {}).items() if not k.endswith(("_schedule", "_warmup_steps"))
     }
     base = {"output_dir": str(output_dir), "total_timesteps": 256, "eval_episodes": 2, "log_interval": 1}
-    return make_config(merge(preset, base, SMALL[algo], changes, {"algo_kwargs": algo_kwargs or {}}))
+    merged = merge(preset, base, SMALL[algo], changes, {"algo_kwargs": algo_kwargs or {}})
+    given = {key: value for key, value in merged["algo_kwargs"].items() if value is not None}
+    return make_config({**merged, "algo_kwargs": given})
 
 
 class StopAtCheckpoint(Callback):
