@@ -115,4 +115,4 @@ def test_older_rows_have_shorter_targets() -> None:
     learner.replay.add(rollout_of(16))
     rows = (np.zeros(4, dtype=int), np.array([15, 11, 7, 0]))
     # ages 0, 4, 8, 15: a step less for every four
-    assert learner.n_steps(rows).tolist() == [3, 2, 1, 1]
+    assert learner.n_steps(rows).tolist() == [3, 2, 1, 0]

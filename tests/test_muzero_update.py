@@ -49,13 +49,13 @@ def column(*numbers: float, dtype: type = np.float32) -> np.ndarray:
 
 
 def targets_of(written: int = 5, n_steps: int = 2, **ends: int) -> UnrollTargets:
-    """Rewards 1, 2, 3, 4, 5 and next values 10, 20, …; `ends` are row numbers of flags. Unroll 3, gamma 0.5."""
+    """Rewards 1, 2, …, values 0, 10, …, next values 10, 20, …; `ends` are rows of flags. Unroll 3, gamma 0.5."""
     rows = np.arange(5)
     flags = {
         name: column(*(rows == ends.get(name, -1)), dtype=bool)
         for name in ("terminated", "truncated", "is_first", "is_last")
     }
-    window = {"rewards": column(1, 2, 3, 4, 5), "next_values": column(10, 20, 30, 40, 50), **flags}
+    window = _values() | flags
     return unroll_targets(window, column(*(rows < written), dtype=bool), unroll_steps=3, n_steps=n_steps, gamma=0.5)
 
 
@@ -93,6 +93,12 @@ def test_the_edge_of_what_is_known_bootstraps_like_a_time_limit(cut: dict[str, i
     assert targets.has_value[:, 0].tolist() == [True, True, False, False]
 
 
+def test_a_target_of_no_steps_is_what_the_search_said_of_the_state_itself() -> None:
+    found = targets_of(n_steps=0, terminated=1)
+    np.testing.assert_allclose(found.values[:, 0], [0, 10, 0, 0])  # and past the termination 0
+    np.testing.assert_allclose(targets_of(n_steps=0).values[:, 0], [0, 10, 20, 30])
+
+
 def test_the_number_of_steps_may_differ_between_windows() -> None:
     both = {name: np.repeat(array, 2, axis=1) for name, array in _window().items()}
     written = np.ones((5, 2), dtype=bool)
@@ -103,7 +109,12 @@ def test_the_number_of_steps_may_differ_between_windows() -> None:
 
 def _window() -> dict[str, np.ndarray]:
     flags = {name: column(*[False] * 5, dtype=bool) for name in ("terminated", "truncated", "is_first", "is_last")}
-    return {"rewards": column(1, 2, 3, 4, 5), "next_values": column(10, 20, 30, 40, 50), **flags}
+    return _values() | flags
+
+
+def _values() -> dict[str, np.ndarray]:
+    following = column(10, 20, 30, 40, 50)
+    return {"rewards": column(1, 2, 3, 4, 5), "values": following - 10, "next_values": following}
 
 
 # ---- the replay
@@ -131,7 +142,7 @@ def rollout_of(rows: int, *, start: int = 0, ends: tuple[int, ...] = (), priorit
         final_rows=torch.empty(0, 2, dtype=torch.int64),
         final_obs=torch.empty(0, 1),
         policy_version=zeros,
-        extras={PRIORITY: zeros + priority, "next_values": zeros},
+        extras={PRIORITY: zeros + priority, "values": zeros, "next_values": zeros},
     )
 
 

@@ -39,8 +39,9 @@ def unroll_targets(
 ) -> UnrollTargets:
     """n-step values: z_k = Σ γ^i r_{k+i} + γ^m v(s_{k+m}), where m is n or what the episode has left.
 
-    `next_values` are of the states that really followed. A termination has nothing to bootstrap from, a time limit
-    and the edge of the buffer have. The window has K + n rows; `n_steps` may differ from column to column.
+    `values` are of the rows' own states, `next_values` of those that really followed. A termination has nothing to
+    bootstrap from, a time limit and the edge of the buffer have. The window has K + n rows; `n_steps` may differ from
+    column to column, and be 0.
     """
     real = same_episode(window, written)
     length = real.sum(0)
@@ -56,6 +57,7 @@ def unroll_targets(
         values += gamma**i * np.where(states + i < stops, rewards[at, columns], 0.0)
     has_state = states < length
     reached = gamma ** (stops - states) * bootstraps[np.maximum(stops - 1, 0), columns]
+    reached = np.where(stops > states, reached, window["values"][: unroll_steps + 1])
     values = np.where(has_state, values + reached, 0.0).astype(np.float32)
     known = has_state | absorbing
     return UnrollTargets(values, rewards[:unroll_steps].astype(np.float32), has_state, known, known[:-1])

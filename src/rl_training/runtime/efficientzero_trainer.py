@@ -33,7 +33,6 @@ class EfficientZeroParams(MuZeroParams, GumbelMuZeroParams):
     lstm_size: PositiveInt = Field(64, description="of the value prefix")
     lstm_horizon: PositiveInt = Field(5, description="steps after which the value prefix begins anew")
     correction_interval: PositiveInt | None = 10_000
-    fresh_bootstraps: bool = True
 
     def idle(self) -> dict[str, str]:
         """The other rule's parameters."""

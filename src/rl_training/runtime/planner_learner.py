@@ -34,7 +34,7 @@ from rl_training.runtime.learner import Learner
 from rl_training.runtime.params import Params
 from rl_training.search.policy import SEARCH_POLICY, SearchPolicy
 
-WINDOW = ("rewards", "terminated", "truncated", "is_first", "is_last", "next_values")
+WINDOW = ("rewards", "terminated", "truncated", "is_first", "is_last", "values", "next_values")
 SMALLEST_PRIORITY = 1e-3
 
 
@@ -135,7 +135,7 @@ class PlannerLearner(Learner):
 
     def learn(self, rollout: Rollout, *, global_step: int) -> Iterator[UpdateResult]:
         priorities = torch.full_like(rollout.rewards, self.replay.highest_priority())
-        columns = {"next_values": rollout.next_values, PRIORITY: priorities}
+        columns = {"values": rollout.values, "next_values": rollout.next_values, PRIORITY: priorities}
         self.replay.add(replace(rollout, extras={**rollout.extras, **columns}))
         self.algorithm.model.observe(flatten_time(rollout.obs))
         if len(self.replay) < self.params.learning_starts:
@@ -185,12 +185,15 @@ class PlannerLearner(Learner):
     def n_steps(self, rows: Rows) -> int | NDArray[np.int64]:
         """How many rewards the value targets of windows that begin at the rows take in.
 
-        Off-policy correction: the older the data, the fewer of its rewards are trusted (Ye et al., 2021, eq. 5).
+        Off-policy correction: the older the data, the fewer of its rewards are trusted (Ye et al., 2021, eq. 5), in
+        the end none: what a search says of the state itself (Wang et al., 2024). A network's own value would teach it
+        nothing.
         """
         steps, interval = self.params.n_steps, self.params.correction_interval
         if interval is None:
             return steps
-        return np.maximum(steps - self.replay.ages(rows) * self.num_envs // interval, 1)
+        fewest = 1 if self.params.fresh_bootstraps else 0
+        return np.maximum(steps - self.replay.ages(rows) * self.num_envs // interval, fewest)
 
     def reanalyse(self, count: int) -> None:
         """Searches replayed states again, with the target network; their policies and values are written anew."""
@@ -213,6 +216,7 @@ class PlannerLearner(Learner):
         self._write_values(states, self.algorithm.target.network.initial(obs)[1].float().cpu().numpy())
 
     def _write_values(self, rows: Rows, values: NDArray[np.float32]) -> None:
-        """Of states, to the rows that led there."""
+        """Of states, to their own rows and to those that led there."""
+        self.replay.write("values", rows, values)
         (streams, places), kept = self.replay.predecessors(rows)
         self.replay.write("next_values", (streams[kept], places[kept]), values[kept])
