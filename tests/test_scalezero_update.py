@@ -15,11 +15,13 @@ from rl_training.algorithms.scalezero import ScaleZero, balance_loss, expert_use
 from rl_training.envs.multitask import TaskObservations
 from rl_training.envs.types import Spaces
 from rl_training.models.scalezero import ScaleZeroModel, ScaleZeroOptions
+from rl_training.models.scalezero_weights import ScaleZeroWeights
 from rl_training.models.torsos import TorsoOptions
 from rl_training.models.transformer import AdaptedLinear, Experts, TransformerOptions
 from rl_training.ops.unroll import observed_states
 from rl_training.runtime.scalezero_trainer import ScaleZeroLearner, ScaleZeroParams
 from rl_training.search.policy import SEARCH_POLICY, GumbelPolicy
+from rl_training.search.transformer import recurrent_of
 from test_muzero_update import batch_of, column, rollout_of
 
 ALONE = Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(3))
@@ -115,8 +117,9 @@ def test_the_compiled_network_equals_the_torch_one_at_every_depth(space: Spaces,
     model = small_model(space, **options)
     if "adapter_stages" in options:
         model.transformer.enter_stage(2)
-    compiled, rows = model.planner(), model.initial(observations(space, 7))[0]
-    assert callable(compiled)
+    weights, rows = model.planner(), model.initial(observations(space, 7))[0]
+    assert isinstance(weights, ScaleZeroWeights)
+    compiled = recurrent_of(weights)
     for depth in range(4):
         actions = torch.randint(2, (7,))
         expected, answers = model.recurrent(rows, actions), compiled(rows, actions)

@@ -14,7 +14,6 @@ from rl_training.data.trees import Tree, flatten_time, tree_map
 from rl_training.envs.multitask import TASK, TaskObservations
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import (
-    CompiledModel,
     MuZeroOptions,
     PlanningModel,
     Recurrent,
@@ -23,10 +22,9 @@ from rl_training.models.muzero import (
     zeroed,
 )
 from rl_training.models.normalization import ObsNormalizer
+from rl_training.models.scalezero_weights import ILLEGAL, ScaleZeroWeights, weights_of
 from rl_training.models.torsos import make_torso
 from rl_training.models.transformer import Transformer, TransformerOptions
-
-ILLEGAL = -1e9  # a logit whose probability is exactly 0, and which a cross-entropy can be taken of
 
 ALONE = ""  # the column of a task that is the only one
 
@@ -169,12 +167,8 @@ class ScaleZeroModel(PlanningModel):
         packed, value, policy = self._evaluated(node._replace(latents=following, lengths=node.lengths + 1))
         return packed, reward, value, policy
 
-    def planner(self) -> CompiledModel | Recurrent:
-        if self.device.type != "cpu":
-            return self.recurrent
-        from rl_training.search import transformer
-
-        return transformer.planner(self)
+    def planner(self) -> Recurrent | ScaleZeroWeights:  # type: ignore[override]  # a search takes all three
+        return weights_of(self) if self.device.type == "cpu" else self.recurrent
 
     def unpacked(self, rows: Tensor) -> Node:
         """Copies: the search keeps the parents' rows as they are."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.ops.arrays import Floats
+from rl_training.ops.search import considered_visits
 
 PUCT, GUMBEL = 0, 1
 FIRST_PLAY_MEAN, FIRST_PLAY_WORST = 0, 1
@@ -33,3 +40,18 @@ def puct(*, pb_c_init: float = 1.25, pb_c_base: float = 19652.0, first_play: str
 def gumbel(*, c_visit: float = 50.0, c_scale: float = 0.1, max_considered: int = 16) -> Rule:
     """Gumbel MuZero's: sequential halving over the Gumbel-top-m at the root, the improved policy below it."""
     return Rule(GUMBEL, c_visit=c_visit, c_scale=c_scale, max_considered=max_considered)
+
+
+@lru_cache
+def exploration_weights(count: int, rule: Rule) -> Floats:
+    """√N · (c_init + ln((N + c_base + 1) / c_base)) for N < count."""
+    visits = np.arange(count)
+    logs = np.log((visits + rule.pb_c_base + 1.0) / rule.pb_c_base)
+    return (np.sqrt(visits) * (rule.pb_c_init + logs)).astype(np.float32)
+
+
+@lru_cache
+def considered_table(actions: int, num_simulations: int, rule: Rule) -> NDArray[np.int32]:
+    """`considered_visits` by the number of actions that are considered."""
+    widest = min(actions, rule.max_considered, num_simulations)
+    return np.stack([considered_visits(width, num_simulations) for width in range(widest + 1)])

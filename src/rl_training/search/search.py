@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.models.muzero import CompiledModel, Recurrent
-from rl_training.search.rules import GUMBEL, Rule
+from rl_training.models.scalezero_weights import ScaleZeroWeights
+from rl_training.search.rules import GUMBEL, Rule, considered_table, exploration_weights
 
 
 class Roots(NamedTuple):
@@ -33,7 +34,7 @@ class Searched(NamedTuple):
 
 def search(
     roots: Roots,
-    model: Recurrent | CompiledModel,
+    model: Recurrent | CompiledModel | ScaleZeroWeights,
     *,
     rule: Rule,
     num_simulations: int,
@@ -50,11 +51,15 @@ def search(
         _floats(roots.values),
         np.empty((0, shape[1]), dtype=np.float32) if roots.prior is None else _floats(roots.prior),
         np.zeros(shape, dtype=np.float32) if roots.gumbel is None else _floats(roots.gumbel),
-        kernels.considered_table(shape[1], num_simulations, rule),
-        kernels.exploration_weights(num_simulations + 2, rule),
+        considered_table(shape[1], num_simulations, rule),
+        exploration_weights(num_simulations + 2, rule),
         num_simulations,
         min(max_depth or num_simulations, num_simulations),
     )
+    if isinstance(model, ScaleZeroWeights):
+        from rl_training.search.transformer import recurrent_of
+
+        model = recurrent_of(model)
     if isinstance(model, CompiledModel):
         found = mlp.plan(start, roots.latents.numpy(), *model, rule, np.float32(discount))
     else:

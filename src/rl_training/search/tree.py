@@ -7,7 +7,6 @@ if it were alone: nothing here reads another root's rows.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from rl_training.compiled import compiled, inlined
 from rl_training.ops.arrays import Floats
 from rl_training.ops.elementary import exponential
-from rl_training.ops.search import SMALLEST_RANGE, considered_visits
+from rl_training.ops.search import SMALLEST_RANGE
 from rl_training.search.rules import FIRST_PLAY_MEAN, GUMBEL, PUCT, Rule
 
 Ints = NDArray[np.int32]
@@ -85,21 +84,6 @@ def new_tree(
         legal = (tree.edges[b, 0, PRIOR] > 0.0).sum()
         tree.width[b] = min(legal, len(considered) - 1)
     return tree
-
-
-@lru_cache
-def exploration_weights(count: int, rule: Rule) -> Floats:
-    """√N · (c_init + ln((N + c_base + 1) / c_base)) for N < count."""
-    visits = np.arange(count)
-    logs = np.log((visits + rule.pb_c_base + 1.0) / rule.pb_c_base)
-    return (np.sqrt(visits) * (rule.pb_c_init + logs)).astype(np.float32)
-
-
-@lru_cache
-def considered_table(actions: int, num_simulations: int, rule: Rule) -> Ints:
-    """`considered_visits` by the number of actions that are considered."""
-    widest = min(actions, rule.max_considered, num_simulations)
-    return np.stack([considered_visits(width, num_simulations) for width in range(widest + 1)])
 
 
 @inlined
