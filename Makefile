@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn controls bench bench-ray docs clean
+.PHONY: setup train test lint format learn must-fail bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -36,8 +36,8 @@ learn: setup
 	$(RUN)python -m benchmarks.learn $(ONLY) --jobs $(JOBS)
 
 # Experiments that must fail.
-controls: setup
-	$(RUN)python -m benchmarks.controls
+must-fail: setup
+	$(RUN)python -m benchmarks.must_fail
 
 # All are measured, also after one that misses its bar.
 PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.compare_sb3 import ROOT, cpu_model, write_section
 from rl_training.data.fragments import side_by_side, to_fragment
+from rl_training.distributed.connection import connect, ray
+from rl_training.distributed.worker import from_wire, to_wire
 from rl_training.experiment.config import make_config, merge
 from rl_training.experiment.presets import load_preset
 from rl_training.runtime.collector import PolicySnapshot
-from rl_training.runtime.ray_session import connect, ray
-from rl_training.runtime.ray_worker import from_wire, to_wire
 from rl_training.runtime.session import Session
 
 PAGE = ROOT / "docs" / "cluster.md"
@@ -67,7 +67,7 @@ def measured(algo: str) -> Costs:
         actions = rollout.actions[0].numpy()
         step = seconds(lambda: collector.envs.step(actions)) / ENVS_OF_A_WORKER
         collection = seconds(lambda: collector.collect(rows))
-        update = seconds(lambda: list(session.learner.learn(rollout, global_step=0)), repeats=50)
+        update = seconds(lambda: list(session.learner.learn(rollout)), repeats=50)
         snapshot = PolicySnapshot(0, weights=session.policy.state_dict())
 
         def transfer() -> None:

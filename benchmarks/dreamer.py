@@ -25,13 +25,14 @@ from gymnasium import spaces
 
 from benchmarks.compare_sb3 import PAGE, write_section
 from rl_training.envs.types import Spaces
+from rl_training.experiment.config import make_config
 from rl_training.experiment.presets import load_preset
 from rl_training.models.dreamer import SIZES
 from rl_training.runtime.dreamer_trainer import DreamerLearner, DreamerParams
 
 BAR = 2.0
 ROUNDS, STEPS = 7, 20
-PARAMS = DreamerParams(**load_preset("dreamer/cartpole")["algo_kwargs"])
+PARAMS: DreamerParams = make_config(load_preset("dreamer/cartpole")).parsed_params().params
 OBSERVATION = spaces.Box(-5.0, 5.0, (4,))
 ACTIONS = 2
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks.compare_sb3 import write_section
 from rl_training.experiment.config import make_config
-from rl_training.experiment.plotting import plot_runs
 from rl_training.experiment.presets import load_preset
 from rl_training.experiment.runs import file_name
+from rl_training.tools.plot import plot_runs
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -45,8 +45,8 @@ class Stopwatch:
 def ours(family: Family, envs: int, backend: str) -> Measurement:
     """`train_run` with its loggers; nothing is evaluated or saved while the clock runs."""
     from rl_training.experiment.config import make_config
-    from rl_training.experiment.manager import train_run
     from rl_training.runtime.callbacks import Callback
+    from rl_training.runtime.manager import train_run
 
     watch = Stopwatch(family.warmup_iterations, family.iterations(envs))
 
@@ -112,14 +112,18 @@ def floor(family: Family, envs: int, backend: str) -> Measurement:
 
     from rl_training.algorithms.optimizer import FlatOptimizer
     from rl_training.envs.types import Spaces
-    from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+    from rl_training.kernels import using
+    from rl_training.kernels.policies import array_policy
+    from rl_training.runtime.ppo_trainer import PPOLearner, PPOParams
 
     step_envs = _bare_envs(family.env_id, envs, backend)
     rows = family.rollout_steps * envs
-    policy = ActorCritic(Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)), PolicyOptions())
-    optimizer = FlatOptimizer(policy.parameters(), learning_rate=3e-4, eps=1e-5)
-    assert policy.fused is not None
-    nets = (policy.fused.actor, policy.fused.critic)
+    params = PPOParams()
+    policy = PPOLearner.build_policy(params, Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)))
+    optimizer = FlatOptimizer(policy.parameters(), eps=params.adam_eps, kind=params.optimizer)
+    arrays = array_policy(policy)
+    assert arrays is not None
+    nets = (arrays.actor, arrays.critic)
     generator = np.random.default_rng(0)
     minibatch = generator.standard_normal((rows // family.minibatches, 4), dtype=np.float32)
     rollout = np.zeros((rows, 4), dtype=np.float32)
@@ -132,7 +136,8 @@ def floor(family: Family, envs: int, backend: str) -> Measurement:
         for _ in range(family.epochs * family.minibatches):
             for net in nets:
                 net.backward(net.forward(minibatch) / np.float32(len(minibatch)))
-            optimizer.apply_gradient(max_grad_norm=0.5)
+            with using("auto"):
+                optimizer.apply_gradient(learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
     return watch.measurement()
 
 
@@ -175,8 +180,8 @@ PEERS: dict[str, Callable[[Family, int, str], Measurement]] = {"ours": ours, "sb
 def memory(family: Family, envs: int, backend: str, at: tuple[int, ...] = (50_000, 500_000)) -> dict[str, float]:
     """Resident megabytes of our training after so many steps."""
     from rl_training.experiment.config import make_config
-    from rl_training.experiment.manager import train_run
     from rl_training.runtime.callbacks import Callback
+    from rl_training.runtime.manager import train_run
 
     resident: dict[str, float] = {}
 

@@ -18,8 +18,8 @@ import gymnasium as gym
 
 from benchmarks.compare_sb3 import PAGE, cpu_model, write_section
 from rl_training.experiment.config import make_config, merge
-from rl_training.experiment.manager import train_run
 from rl_training.experiment.presets import load_preset
+from rl_training.runtime.manager import train_run
 from rl_training.runtime.workflows import TrainResult
 
 ALGORITHMS = ("impala", "appo")
@@ -81,7 +81,7 @@ def ratio(rounds: list[dict[str, dict[str, float]]]) -> float:
 
 
 def passes(rounds: list[dict[str, dict[str, float]]], scores: list[TrainResult]) -> bool:
-    lags = all(rows["async"]["fragment_lag"] > 0 for rows in rounds)
+    lags = all(rows["async"]["policy_lag"] > 0 for rows in rounds)
     return lags and ratio(rounds) >= RATIO_BAR and median(mean_return(score) for score in scores) >= SCORE_BAR
 
 
@@ -114,7 +114,7 @@ def table_row(algo: str, rounds: list[dict[str, dict[str, float]]], scores: list
         f"{median(speed(rows['async']) for rows in rounds):,.0f}",
         f"{ratio(rounds):.2f}",
         f"{'met' if ratio(rounds) >= RATIO_BAR else 'missed'}: {RATIO_BAR:g}",
-        f"{median(rows['async']['fragment_lag'] for rows in rounds):.2f}",
+        f"{median(rows['async']['policy_lag'] for rows in rounds):.2f}",
         f"{median(rows['async']['overlap'] for rows in rounds):.0%}",
         ", ".join(f"{value:.1f}" for value in returns),
         f"{'met' if median(returns) >= SCORE_BAR else 'missed'}: {SCORE_BAR:g}",

@@ -27,8 +27,12 @@ from gymnasium import spaces
 from benchmarks import mctx_peer
 from benchmarks.compare_sb3 import PAGE, write_section
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import CompiledModel, MuZeroModel, MuZeroOptions, Recurrent, RecurrentWeights
-from rl_training.search import mlp
+from rl_training.kernels import using
+from rl_training.kernels.mlp_weights import RecurrentWeights
+from rl_training.kernels.planning import mlp_weights, recurrent
+from rl_training.kernels.tools.compiled import compiled
+from rl_training.models.muzero import MuZeroModel
+from rl_training.runtime.muzero_trainer import MuZeroLearner, MuZeroParams
 from rl_training.search.rules import Rule, gumbel, puct
 from rl_training.search.search import Roots, search
 
@@ -56,10 +60,18 @@ def cpu_seconds(work: Callable[[], object], seconds: float, repeats: int = 3) ->
 def random_model(actions: int) -> MuZeroModel:
     torch.manual_seed(0)
     space = Spaces(spaces.Box(-1, 1, (4,)), spaces.Discrete(actions))
-    model = MuZeroModel(space, MuZeroOptions(latent_size=SIZE, hidden_size=SIZE, support_size=SUPPORT))
+    params = MuZeroParams(latent_size=SIZE, hidden_size=SIZE, support_size=SUPPORT)
+    model = MuZeroLearner.build_model(params, space)
     for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.1)
     return model
+
+
+@compiled
+def repeat_recurrent(times, latents, actions, weights, following, logits, rewards, values):  # type: ignore[no-untyped-def]
+    """The compiled network again and again."""
+    for _ in range(times):
+        recurrent(latents, actions, weights, None, following, logits, rewards, values)
 
 
 def network_seconds(weights: RecurrentWeights, roots: int, actions: int, seconds: float) -> float:
@@ -68,7 +80,7 @@ def network_seconds(weights: RecurrentWeights, roots: int, actions: int, seconds
     latents = np.random.default_rng(0).random((roots, SIZE), dtype=np.float32)
     answers = [np.empty(shape, dtype=np.float32) for shape in ((roots, SIZE), (roots, actions), (roots,), (roots,))]
     chosen = np.zeros(roots, dtype=np.int64)
-    return cpu_seconds(lambda: mlp.repeat_recurrent(rows, latents, chosen, weights, *answers), seconds) / rows
+    return cpu_seconds(lambda: repeat_recurrent(rows, latents, chosen, weights, *answers), seconds) / rows
 
 
 @torch.no_grad()
@@ -77,15 +89,14 @@ def measure(rule: Rule, actions: int, num_roots: int, simulations: int, seconds:
     model = random_model(actions)
     latents, values, logits = model.initial(torch.rand(num_roots, 4))
     roots = Roots(latents, logits.numpy(), values.numpy())
-    compiled = model.planner()
-    assert isinstance(compiled, CompiledModel)
 
-    def run(network: Recurrent | CompiledModel) -> object:
-        return search(roots, network, rule=rule, num_simulations=simulations, discount=0.99)
+    def run() -> object:
+        return search(roots, model, rule=rule, num_simulations=simulations, discount=0.99)
 
-    whole = cpu_seconds(lambda: run(compiled), seconds)
-    in_torch = cpu_seconds(lambda: run(model.recurrent), seconds)
-    network = network_seconds(compiled.weights, num_roots, actions, seconds) * simulations
+    with using("auto"):
+        whole = cpu_seconds(run, seconds)
+    in_torch = cpu_seconds(run, seconds)
+    network = network_seconds(mlp_weights(model).weights, num_roots, actions, seconds) * simulations
     work = num_roots * simulations
     return work / whole, 1.0 - network / whole, work / in_torch
 

@@ -14,9 +14,9 @@ import pytest
 
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import TrainConfig, make_config, merge
-from rl_training.experiment.manager import train_run
 from rl_training.experiment.presets import list_presets, load_preset
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.manager import train_run
 from rl_training.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
@@ -74,7 +74,7 @@ SMALL: dict[str, dict[str, Any]] = {
             "rollout_steps": 16,
             "batch_size": 4,
             "sequence_length": 8,
-            "replay_ratio": 1,
+            "train_ratio": 1,
             "learning_starts": 64,
             "replay_capacity": 400,
             "horizon": 5,

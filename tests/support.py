@@ -13,10 +13,19 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rl_training.algorithms.actor_critic import PolicyParams
+from rl_training.algorithms.efficientzero import EfficientZeroParams
+from rl_training.algorithms.muzero import MuZeroParams
+from rl_training.algorithms.scalezero import ScaleZeroParams
 from rl_training.data.trees import tree_map
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.efficientzero import EfficientZeroOptions
+from rl_training.models.muzero import MuZeroOptions
+from rl_training.models.options import options_from
+from rl_training.models.scalezero import ScaleZeroOptions
 from rl_training.models.torsos import TorsoOptions
+from rl_training.models.transformer import TransformerOptions
 
 UNBOUNDED = (-np.inf, np.inf)
 
@@ -361,10 +370,47 @@ def hand_batch(ratios: list[float], rewards: list[float], **changes: Any) -> dic
     }
 
 
+# Options of networks, as the defaults of an algorithm's parameters make them, but for those that are given.
+
+
+def torso_options(**params: Any) -> TorsoOptions:
+    return options_from(TorsoOptions, PolicyParams(**params))
+
+
+def policy_options(**params: Any) -> PolicyOptions:
+    given = PolicyParams(**params)
+    return options_from(PolicyOptions, given, torso=options_from(TorsoOptions, given))
+
+
+def muzero_options(**params: Any) -> MuZeroOptions:
+    given = MuZeroParams(**params)
+    return options_from(MuZeroOptions, given, torso=_planner_torso(given))
+
+
+def efficientzero_options(**params: Any) -> EfficientZeroOptions:
+    given = EfficientZeroParams(**params)
+    return options_from(EfficientZeroOptions, given, torso=_planner_torso(given))
+
+
+def transformer_options(**params: Any) -> TransformerOptions:
+    return options_from(TransformerOptions, ScaleZeroParams(**params))
+
+
+def scalezero_options(**params: Any) -> ScaleZeroOptions:
+    """The context is as long as an unroll."""
+    given = ScaleZeroParams(**params)
+    parts = {"torso": _planner_torso(given), "transformer": options_from(TransformerOptions, given)}
+    return options_from(ScaleZeroOptions, given, context=given.unroll_steps, **parts)
+
+
+def _planner_torso(params: Any) -> TorsoOptions:
+    return options_from(TorsoOptions, params, activation="relu")
+
+
 def zero_policy() -> ActorCritic:
     """Both heads linear in one number and zero: both actions alike, all values 0."""
     space = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
-    policy = ActorCritic(space, PolicyOptions(torso=TorsoOptions(hidden_sizes=())))
+    policy = ActorCritic(space, policy_options(hidden_sizes=()))
     for parameter in policy.parameters():
         parameter.data.zero_()
     return policy

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.appo import APPO, appo_loss
+from rl_training.algorithms.appo import APPO, APPOParams, appo_loss
 from support import hand_batch, zero_policy
 
 
-def linear_appo(**options: Any) -> APPO:
+def linear_appo(**params: Any) -> APPO:
     defaults = {"clip_coef": 0.2, "learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0}
-    return APPO(zero_policy(), **{**defaults, **options})
+    return APPO(zero_policy(), APPOParams(**{**defaults, "normalize_advantages": False, **params}))
 
 
 def logit_gap(appo: APPO) -> float:

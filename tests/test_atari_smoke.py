@@ -9,8 +9,8 @@ import pytest
 from conformance import StopAtCheckpoint, differences, train_state, training_rows
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import TrainConfig, make_config, merge
-from rl_training.experiment.manager import resume_run
 from rl_training.experiment.presets import load_preset
+from rl_training.runtime.manager import resume_run
 
 pytest.importorskip("ale_py")
 

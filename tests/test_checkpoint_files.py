@@ -305,7 +305,7 @@ def test_hostile_tensors_with_right_digests_are_refused(content: bytes, tmp_path
     ("changes", "reason"),
     [
         ({"format": "another"}, "foreign"),
-        ({"format_version": 2, "package_version": "9.9"}, r"version 2 by rl-training '9\.9'"),
+        ({"format_version": 3, "package_version": "9.9"}, r"version 3 by rl-training '9\.9'"),
         ({"files": {}}, "damaged"),
         ({"files": None}, "damaged"),
         ({"files": {"../secret": {}}}, "damaged"),
@@ -386,7 +386,9 @@ def test_the_loaded_tree_does_not_depend_on_the_files(tmp_path: Path) -> None:
 def test_a_store_keeps_the_last_the_best_and_no_more(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=2)
     for step in (10, 20, 30, 40, 100):
-        store.save(step, {"step": step}, is_best=step == 20)
+        store.save(step, {"step": step})
+        if step == 20:
+            store.mark_best(step)
     assert store.steps() == [20, 40, 100]
     assert (store.latest(), store.best()) == (store.root / "step-100", store.root / "step-20")
     assert [store.load(which)["step"] for which in ("latest", "best", 40, "40", "step-40")] == [100, 20, 40, 40, 40]
@@ -404,7 +406,8 @@ def test_an_empty_store_has_nothing(tmp_path: Path) -> None:
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.save(10, {"value": 1})
-    store.save(10, {"value": 2}, is_best=True)
+    store.save(10, {"value": 2})
+    store.mark_best(10)
     assert (store.steps(), store.load()["value"]) == ([10], 2)
 
 
@@ -419,7 +422,9 @@ def test_resuming_from_an_older_step_does_not_prune_the_new_branch(tmp_path: Pat
 
 
 def test_a_run_directory_can_be_moved(tmp_path: Path) -> None:
-    CheckpointStore(tmp_path / "run").save(10, {"value": 1}, is_best=True)
+    store = CheckpointStore(tmp_path / "run")
+    store.save(10, {"value": 1})
+    store.mark_best(10)
     shutil.move(tmp_path / "run", tmp_path / "elsewhere")
     root = tmp_path / "elsewhere" / "checkpoints"
     assert (os.readlink(root / "latest"), os.readlink(root / "best")) == ("step-10", "step-10")
@@ -476,7 +481,8 @@ def test_a_damaged_latest_names_an_intact_older_one(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_found_from_anywhere(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "run")
-    store.save(10, {}, is_best=True)
+    store.save(10, {})
+    store.mark_best(10)
     store.save(20, {})
     latest, best = store.root / "step-20", store.root / "step-10"
     assert [resolve_checkpoint(path) for path in (tmp_path / "run", store.root, latest)] == [latest] * 3

@@ -11,8 +11,8 @@ from conformance import StopAtCheckpoint, differences, small_config, train_state
 from rl_training import PPO
 from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoint
-from rl_training.experiment.manager import resume_run
 from rl_training.experiment.runs import RunLock
+from rl_training.runtime.manager import resume_run
 from rl_training.runtime.workflows import evaluate_checkpoint, load_session
 from support import HiddenWalk, ProtocolWalk
 

@@ -169,7 +169,7 @@ def test_a_run_killed_with_minus_nine_resumes_bit_for_bit(tmp_path: Path) -> Non
     """The real thing: SIGKILL in the middle, `resume`, and the same weights as the run that was left alone."""
     from conformance import differences
     from rl_training.experiment.checkpointing import load_checkpoint
-    from rl_training.experiment.manager import resume_run
+    from rl_training.runtime.manager import resume_run
 
     def command(name: str) -> list[str]:
         flags = [
@@ -204,8 +204,8 @@ def test_ray_without_its_extra_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for module in ("ray_session", "ray_collector"):
-        monkeypatch.delitem(sys.modules, f"rl_training.runtime.{module}", raising=False)
+    for module in [name for name in sys.modules if name.startswith("rl_training.distributed.")]:
+        monkeypatch.delitem(sys.modules, module)
     arguments = ("train", "--config", "ppo/cartpole", "--backend", "ray", "--output-dir", str(tmp_path), *TINY)
     code, _, err = run_cli(capsys, *arguments)
     assert code == 6

@@ -11,6 +11,8 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
+from rl_training.algorithms.muzero import MuZeroParams
+from rl_training.algorithms.params import LiveParams
 from rl_training.data.rollout import Episode, Rollout
 from rl_training.data.trees import tree_map
 from rl_training.envs.factory import EnvSpec, make_envs
@@ -18,10 +20,23 @@ from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.types import Envs, Spaces
 from rl_training.envs.vector import VectorEnvs, autoreset_is_same_step
 from rl_training.errors import EnvironmentFault
-from rl_training.models.actor_critic import Acted, ActorCritic, PolicyOptions
+from rl_training.models.actor_critic import Acted, ActorCritic
+from rl_training.models.muzero import MuZeroModel
 from rl_training.runtime.collector import LocalCollector, PolicySnapshot
 from rl_training.runtime.evaluation import evaluate
-from support import DictEnv, FaultyEnv, HiddenWalk, ProtocolWalk, RecallEnv, ScriptedEnv, TargetEnv
+from rl_training.runtime.policy import VALUES
+from rl_training.search.policy import PUCTPolicy
+from support import (
+    DictEnv,
+    FaultyEnv,
+    HiddenWalk,
+    ProtocolWalk,
+    RecallEnv,
+    ScriptedEnv,
+    TargetEnv,
+    muzero_options,
+    policy_options,
+)
 
 
 class TablePolicy:
@@ -37,7 +52,7 @@ class TablePolicy:
 
     def act(self, obs: Tensor, state: Tensor, *, generator: Any = None, deterministic: bool = False) -> Acted:
         actions = torch.zeros(len(obs), dtype=torch.int64)
-        return Acted(actions, torch.zeros(len(obs)), state, self.values(obs) if self.values_while_acting else None)
+        return Acted(actions, state, torch.zeros(len(obs)), self.values(obs) if self.values_while_acting else None)
 
     def values(self, obs: Tensor, state: Tensor | None = None) -> Tensor:
         return 100 * obs[:, 0] + obs[:, 1]
@@ -57,7 +72,7 @@ class CountingPolicy(TablePolicy):
 
     def act(self, obs: Tensor, state: Tensor, *, generator: Any = None, deterministic: bool = False) -> Acted:
         actions = torch.zeros(len(obs), dtype=torch.int64)
-        return Acted(actions, torch.zeros(len(obs)), state + 1, self.values(obs, state), {"memory": state})
+        return Acted(actions, state + 1, torch.zeros(len(obs)), self.values(obs, state), {"memory": state})
 
     def values(self, obs: Tensor, state: Tensor | None = None) -> Tensor:
         assert state is not None
@@ -160,7 +175,7 @@ def test_episodes_are_counted_once_with_their_raw_returns(mode: str) -> None:
 
 def real_policy(envs: Envs, **options: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return ActorCritic(envs.spaces, PolicyOptions(**options))
+    return ActorCritic(envs.spaces, policy_options(**options))
 
 
 CONTINUATIONS = {
@@ -228,10 +243,12 @@ def test_a_rollout_can_be_learned_from() -> None:
 
 def test_a_snapshot_brings_version_controls_and_weights() -> None:
     envs = make_envs(EnvSpec("CartPole-v1"), 2)
-    collector = LocalCollector(envs, real_policy(envs), seed=0)
+    model = MuZeroModel(envs.spaces, muzero_options(hidden_sizes=(8,), latent_size=8, hidden_size=8))
+    policy = PUCTPolicy(model, LiveParams(MuZeroParams(num_simulations=2)), max_depth=None, first_action=0)
+    collector = LocalCollector(envs, policy, seed=0, reads=(VALUES,))
     weights = {name: torch.ones_like(tensor) for name, tensor in collector.policy.state_dict().items()}
-    collector.publish(PolicySnapshot(7, {"temperature": 0.5}, weights))
-    assert collector.policy.temperature == 0.5
+    collector.publish(PolicySnapshot(7, {"temperature": 0.5}, weights=weights))
+    assert collector.policy.params.temperature == 0.5
     assert all((tensor == 1).all() for tensor in collector.policy.state_dict().values())
     assert (collector.collect(3).policy_version == 7).all()
 
@@ -343,7 +360,7 @@ def test_evaluation_gives_every_episode_a_fresh_memory() -> None:
 
         def act(self, obs: Tensor, state: Tensor, *, generator: Any = None, deterministic: bool = False) -> Acted:
             state = state + obs[:, :1]
-            return Acted((state[:, 0] > 0).long(), torch.zeros(len(obs)), state)
+            return Acted((state[:, 0] > 0).long(), state)
 
     envs = make_envs(EnvSpec(RecallEnv, {"n": 3}), 3)
     assert evaluate(Recaller(), envs, episodes=30, seed=0).returns == (1.0,) * 30

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import pkgutil
+from contextlib import closing
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,16 +24,21 @@ from conformance import (
     train_state,
     training_rows,
 )
-from rl_training import api
+from rl_training import algorithms, api, models
+from rl_training.algorithms.params import Params
 from rl_training.errors import ConfigError
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import make_config
-from rl_training.experiment.manager import resume_run, run_config
 from rl_training.experiment.presets import load_preset
 from rl_training.experiment.registry import REGISTRY, algorithm
+from rl_training.models.actor_critic import PolicyOptions
+from rl_training.models.muzero import MuZeroOptions
+from rl_training.models.torsos import TorsoOptions
 from rl_training.runtime.controls import Control
+from rl_training.runtime.manager import resume_run, run_config
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import evaluate_checkpoint, load_session, predict
+from rl_training.search.policy import SearchPolicy
 
 ALGORITHMS = list(REGISTRY)
 CONTROLS = [(name, control) for name in ALGORITHMS for control in algorithm(name).learner_class().controls]
@@ -107,6 +117,61 @@ def _another(control: Control, value: Any) -> float:
     if control.integer:
         return value + 1
     return 0.01 * value if value else min(0.5, control.high)
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_learner_algorithm_and_search_read_the_same_parameters(algo: str, tmp_path: Path) -> None:
+    with closing(Session(small_config(algo, tmp_path))) as session:
+        learner, values = session.learner, session.controls.resolve(0)
+        readers = [learner, learner.algorithm, *([session.policy] if isinstance(session.policy, SearchPolicy) else [])]
+        assert all(reader.params is learner.params for reader in readers)
+        learner.params.move({name: value + 1 for name, value in values.items()})
+        for reader in readers:
+            assert {name: getattr(reader.params, name) for name in values} == {n: v + 1 for n, v in values.items()}
+        session.move_controls()
+        assert {name: getattr(learner.algorithm.params, name) for name in values} == values
+
+
+# Constants of the papers that no algorithm lets a user change.
+FIXED = {("LaProp", "betas"), ("ReturnScale", "rate"), ("ReturnScale", "low"), ("ReturnScale", "high")}
+
+
+def classes_in(package: ModuleType) -> set[type]:
+    """Every class that a module of the package defines."""
+    names = [f"{package.__name__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
+    modules = [importlib.import_module(name) for name in names]
+    found = [kind for module in modules for kind in vars(module).values() if inspect.isclass(kind)]
+    return {kind for kind in found if kind.__module__ in names}
+
+
+def test_no_algorithm_repeats_a_default_in_its_constructor() -> None:
+    """A default is written in the `Params` and nowhere else."""
+    constructed = [
+        kind
+        for kind in classes_in(algorithms)
+        if "__init__" in vars(kind) and not is_dataclass(kind) and not issubclass(kind, tuple)
+    ]
+    assert len(constructed) > 10
+    repeated = {
+        (kind.__name__, parameter.name)
+        for kind in constructed
+        for parameter in inspect.signature(kind.__init__).parameters.values()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    assert repeated - FIXED == set()
+
+
+def test_options_of_networks_have_no_defaults_of_their_own() -> None:
+    parameters = {name for kind in classes_in(algorithms) if issubclass(kind, Params) for name in kind.model_fields}
+    options = [kind for kind in classes_in(models) if is_dataclass(kind)]
+    assert {TorsoOptions, PolicyOptions, MuZeroOptions} <= set(options)
+    repeated = {
+        (kind.__name__, field.name)
+        for kind in options
+        for field in fields(kind)
+        if field.name in parameters and (field.default, field.default_factory) != (MISSING, MISSING)
+    }
+    assert repeated == set()
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rl_training.errors import ConfigError
-from rl_training.experiment.display import (
+from rl_training.runtime.display import (
     Display,
     LiveDisplay,
     PlainDisplay,

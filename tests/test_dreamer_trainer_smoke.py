@@ -23,9 +23,9 @@ from rl_training.cli import main
 from rl_training.envs.catch import Catch
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import make_config, merge
-from rl_training.experiment.manager import resume_run
 from rl_training.experiment.presets import load_preset
-from rl_training.runtime.dreaming import dream, plot_dream
+from rl_training.runtime.manager import resume_run
+from rl_training.tools.dream import dream, plot_dream
 from support import DictEnv, HiddenWalk, IdentityEnv, IdentityImageEnv, TargetEnv
 
 TINY = {
@@ -35,7 +35,7 @@ TINY = {
     "batch_size": 4,
     "sequence_length": 8,
     "learning_starts": 32,
-    "replay_ratio": 1,
+    "train_ratio": 1,
     "horizon": 5,
 }
 
@@ -44,7 +44,7 @@ def agent(env: Callable[..., gym.Env] | str, **options: Any) -> Dreamer:
     return Dreamer(env, **{"num_envs": 2, "eval_episodes": 0, "threads": 1, **TINY, **options})
 
 
-@pytest.mark.parametrize(("control", "start", "end"), [("entropy_coef", 0.02, 0.0), ("replay_ratio", 2.0, 1.0)])
+@pytest.mark.parametrize(("control", "start", "end"), [("entropy_coef", 0.02, 0.0), ("train_ratio", 2.0, 1.0)])
 def test_the_schedule_is_applied_and_logged(control: str, start: float, end: float, tmp_path: Path) -> None:
     assert_schedule_is_applied_and_logged("dreamer", control, tmp_path, start=start, end=end)
 
@@ -68,10 +68,10 @@ def test_the_other_spelling_schedules_and_warms_up_the_same_control(tmp_path: Pa
 
 def test_updates_replay_so_many_observations_for_each_step() -> None:
     """256 steps and 32 observations to an update: 0.5 · 256 / 32 = 4, all of which are made or owed."""
-    trained = agent(IdentityEnv, replay_ratio=0.5, learning_starts=0)
+    trained = agent(IdentityEnv, train_ratio=0.5, learning_starts=0)
     trained.train(256)
     learner = trained._session.learner
-    replayed = trained._session.progress.gradient_steps + learner.updates_owed
+    replayed = trained._session.progress.gradient_steps + learner.ratio.state_dict()["owed"]
     assert replayed == pytest.approx(0.5 * trained.num_timesteps / 32)
 
 
@@ -120,7 +120,7 @@ def test_the_image_preset_trains(tmp_path: Path) -> None:
     preset = load_preset("dreamer/catch")
     changes = {"output_dir": str(tmp_path), "total_timesteps": 128, "eval_episodes": 2, "num_envs": 2}
     config = make_config(
-        merge(preset, changes, {"algo_kwargs": {"batch_size": 2, "replay_ratio": 2, "learning_starts": 64}})
+        merge(preset, changes, {"algo_kwargs": {"batch_size": 2, "train_ratio": 2, "learning_starts": 64}})
     )
     _, state = train_state(config)
     assert state["progress"]["gradient_steps"] > 0

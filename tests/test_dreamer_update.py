@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rl_training.algorithms.dreamer import (
     Dreamer,
+    DreamerParams,
     ReturnScale,
     actor_loss,
     continue_loss,
@@ -27,9 +28,10 @@ from rl_training.algorithms.dreamer import (
 from rl_training.algorithms.laprop import LaProp, clip_adaptively_
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
+from rl_training.kernels import Mode, using
 from rl_training.models.dreamer import SIZES, DreamerModel
 from rl_training.models.normed import NormedActivation
-from rl_training.models.observation_codec import Decoder, Encoder, ObsReader, Seen
+from rl_training.models.observation_codec import ObsDecoder, ObsEncoder, ObsReader, Seen
 from rl_training.models.rssm import RSSM, Latent, RSSMSize, gated
 from rl_training.ops.categorical import (
     one_hot_sample,
@@ -47,10 +49,10 @@ DISCRETE = spaces.Discrete(2)
 BOX = spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 
-def make_dreamer(observation: gym.Space = VECTOR, action: gym.Space = DISCRETE, **options: Any) -> Dreamer:
+def make_dreamer(observation: gym.Space = VECTOR, action: gym.Space = DISCRETE, **params: Any) -> Dreamer:
     torch.manual_seed(0)
     model = DreamerModel(Spaces(observation, action), SIZES["nano"], num_bins=41)
-    return Dreamer(model, **{"learning_rate": 1e-3, "horizon": 4, **options})
+    return Dreamer(model, DreamerParams(**{"learning_rate": 1e-3, "horizon": 4, **params}))
 
 
 def make_batch(algorithm: Dreamer, steps: int = 5, batch: int = 3, seed: int = 0) -> dict[str, Any]:
@@ -240,10 +242,10 @@ def test_the_critic_learns_returns_and_stays_near_the_slow_one() -> None:
 
 def test_the_slow_critic_is_a_moving_average() -> None:
     algorithm = make_dreamer(slow_critic_rate=0.25)
-    before = [p.clone() for p in algorithm.slow_critic.parameters()]
+    before = [p.clone() for p in algorithm.slow_critic.network.parameters()]
     algorithm.update(make_batch(algorithm))
     fast = list(algorithm.policy.critic.parameters())
-    for old, slow, new in zip(before, algorithm.slow_critic.parameters(), fast, strict=True):
+    for old, slow, new in zip(before, algorithm.slow_critic.network.parameters(), fast, strict=True):
         torch.testing.assert_close(slow, 0.75 * old + 0.25 * new)
         assert not slow.requires_grad
 
@@ -263,7 +265,7 @@ def test_each_loss_moves_its_own_part(action: gym.Space) -> None:
     for _ in range(3):  # before that the zero-initialised heads pass no gradient on
         algorithm.update(batch)
     seen = algorithm.policy.reader(batch["obs"].flatten(0, 1))
-    observed = algorithm.observe(seen, batch)
+    observed = algorithm.observed(seen, batch)
     behaviour = algorithm.behaviour_loss(observed.latent, batch)
     model_loss, _ = algorithm.model_loss(observed, seen, batch)
     assert grads_of(behaviour.actor, algorithm) == {"actor", "head"}
@@ -377,9 +379,9 @@ def test_a_mapping_of_images_numbers_and_classes_is_encoded_and_decoded() -> Non
     assert seen.vector.shape == (2, 8)
     assert seen.images[0].shape == (2, 3, 64, 64)  # 84 is no number that can be halved to 4
     codec = SIZES["nano"].codec
-    encoder = Encoder(reader, codec)
+    encoder = ObsEncoder(reader, codec)
     assert encoder(seen).shape == (2, encoder.out_features)
-    decoded = Decoder(reader, 7, codec)(torch.randn(2, 7))
+    decoded = ObsDecoder(reader, 7, codec)(torch.randn(2, 7))
     assert [decoded.vector.shape, decoded.images[0].shape] == [seen.vector.shape, seen.images[0].shape]
 
 
@@ -387,9 +389,9 @@ def test_a_mapping_of_images_numbers_and_classes_is_encoded_and_decoded() -> Non
 def test_images_of_any_size_come_back_at_the_size_that_is_reconstructed(shape: tuple[int, ...]) -> None:
     reader = ObsReader(spaces.Box(0, 255, shape, np.uint8))
     seen = reader(torch.zeros(2, *shape, dtype=torch.uint8))
-    encoder = Encoder(reader, SIZES["nano"].codec)
+    encoder = ObsEncoder(reader, SIZES["nano"].codec)
     assert encoder(seen).shape[-1] == encoder.out_features
-    assert Decoder(reader, 5, SIZES["nano"].codec)(torch.zeros(2, 5)).images[0].shape == seen.images[0].shape
+    assert ObsDecoder(reader, 5, SIZES["nano"].codec)(torch.zeros(2, 5)).images[0].shape == seen.images[0].shape
 
 
 def test_spaces_that_are_not_for_dreamer_are_refused() -> None:
@@ -431,8 +433,12 @@ def _copied(tree: Any) -> Any:
     return tree.clone() if isinstance(tree, Tensor) else tree
 
 
+BOTH = pytest.mark.parametrize("mode", ["auto", "off"])
+
+
+@BOTH
 @pytest.mark.parametrize("groups", [1, 3])
-def test_the_normed_activation_and_its_gradient_are_those_of_the_definition(groups: int) -> None:
+def test_the_normed_activation_and_its_gradient_are_those_of_the_definition(groups: int, mode: Mode) -> None:
     """SiLU(w x / √(mean x² + ε)), the mean over each group."""
     layer = NormedActivation(6, groups)
     layer.scale.data = torch.tensor([0.5, 1.0, 1.5, -1.0, 2.0, 0.1])
@@ -441,34 +447,38 @@ def test_the_normed_activation_and_its_gradient_are_those_of_the_definition(grou
     literal = F.silu((parts / (parts.square().mean(-1, keepdim=True) + 1e-4).sqrt()).flatten(-2) * layer.scale)
     weights = torch.arange(24.0).reshape(4, 6)
     expected = torch.autograd.grad((literal * weights).sum(), [x, layer.scale])
-    torch.testing.assert_close(layer(x), literal)
-    own = torch.autograd.grad((layer(x) * weights).sum(), [x, layer.scale])
-    torch.testing.assert_close(own, expected, atol=1e-4, rtol=1e-4)
-    with torch.no_grad():
+    with using(mode):
         torch.testing.assert_close(layer(x), literal)
+        own = torch.autograd.grad((layer(x) * weights).sum(), [x, layer.scale])
+        torch.testing.assert_close(own, expected, atol=1e-4, rtol=1e-4)
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), literal)
 
 
-def test_compiled_probabilities_samples_and_gradients_are_those_in_double_precision() -> None:
+@BOTH
+def test_probabilities_samples_and_gradients_are_those_in_double_precision(mode: Mode) -> None:
     """Doubles take the plain way."""
     logits, weights = 3.0 * torch.randn(2, 64, 5, 7, generator=torch.Generator().manual_seed(0))
     uniform = torch.rand(64, 5, 1, generator=torch.Generator().manual_seed(1))
     answers = []
     for dtype in (torch.float32, torch.float64):
         given = logits.to(dtype).requires_grad_()
-        shares = unimix(given)
-        (grad,) = torch.autograd.grad((shares * weights.to(dtype)).sum(), given)
-        answers.append([x.float() for x in (shares, one_hot_sample(shares, uniform.to(dtype)), grad)])
+        with using(mode):
+            shares = unimix(given)
+            (grad,) = torch.autograd.grad((shares * weights.to(dtype)).sum(), given)
+            answers.append([x.float() for x in (shares, one_hot_sample(shares, uniform.to(dtype)), grad)])
     torch.testing.assert_close(*answers, atol=1e-6, rtol=1e-5)
 
 
-def test_the_compiled_gates_are_those_of_the_definition() -> None:
+@BOTH
+def test_the_gates_are_those_of_the_definition(mode: Mode) -> None:
     """h' = (1 − u) h + u tanh(r c), r = σ(·), u = σ(· − 1)."""
     gates, state = 5.0 * torch.randn(6, 2, 12), torch.randn(6, 2, 4)
     reset, candidate, update = gates.chunk(3, dim=-1)
     share = torch.sigmoid(update - 1.0)
     literal = (1.0 - share) * state + share * torch.tanh(torch.sigmoid(reset) * candidate)
     torch.testing.assert_close(gated(gates, state), literal)
-    with torch.no_grad():
+    with torch.no_grad(), using(mode):
         torch.testing.assert_close(gated(gates, state), literal)
 
 
@@ -485,7 +495,8 @@ def test_the_sequence_as_one_node_has_the_states_and_gradients_of_the_plain_loop
     answers = []
     for dtype in (torch.float32, torch.float64):
         rssm, given = rssm.to(dtype), tokens.to(dtype).requires_grad_()
-        observed = rssm.observe(given, actions.to(dtype), is_first, uniform.to(dtype))
+        with using("auto"):
+            observed = rssm.observe(given, actions.to(dtype), is_first, uniform.to(dtype))
         outputs = [*observed.latent, observed.posterior, observed.prior]
         loss = sum((x * torch.linspace(-1.0, 2.0, x.numel()).view_as(x)).sum() for x in outputs)
         grads = torch.autograd.grad(loss, [given, *rssm.parameters()])
@@ -494,7 +505,7 @@ def test_the_sequence_as_one_node_has_the_states_and_gradients_of_the_plain_loop
 
 
 def test_no_compiled_pass_hides_what_is_not_a_number() -> None:
-    with torch.no_grad():
+    with torch.no_grad(), using("auto"):
         nothing = torch.full((2, 48), math.nan)
         for answer in (unimix(nothing), gated(nothing, torch.zeros(2, 16)), NormedActivation(48)(nothing)):
             assert answer.isnan().all()

@@ -7,16 +7,16 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rl_training.algorithms.efficientzero import consistency_loss
+from rl_training.algorithms.efficientzero import EfficientZeroParams, consistency_loss
 from rl_training.envs.types import Spaces
-from rl_training.models.efficientzero import EfficientZeroModel, EfficientZeroOptions
-from rl_training.models.muzero import CompiledModel
-from rl_training.models.torsos import TorsoOptions
+from rl_training.kernels import planning, using
+from rl_training.kernels.mlp_weights import weights_of
+from rl_training.models.efficientzero import EfficientZeroModel
 from rl_training.ops.unroll import value_prefixes
-from rl_training.runtime.efficientzero_trainer import EfficientZeroLearner, EfficientZeroParams
-from rl_training.search import mlp
+from rl_training.runtime.efficientzero_trainer import EfficientZeroLearner
 from rl_training.search.rules import puct
 from rl_training.search.search import Roots, search
+from support import efficientzero_options
 from test_muzero_update import rollout_of
 
 SPACES = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(3))
@@ -25,7 +25,7 @@ SPACES = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(3))
 def small_model(horizon: int, **sizes: int) -> EfficientZeroModel:
     torch.manual_seed(0)
     sizes = {"latent_size": 8, "hidden_size": 16, "support_size": 3, "lstm_size": 6, "projection_size": 8, **sizes}
-    model = EfficientZeroModel(SPACES, EfficientZeroOptions(TorsoOptions((16,), "relu"), **sizes, lstm_horizon=horizon))
+    model = EfficientZeroModel(SPACES, efficientzero_options(hidden_sizes=(16,), **sizes, lstm_horizon=horizon))
     for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.5)
     return model
@@ -68,13 +68,12 @@ def test_the_unrolls_values_and_policies_are_those_of_the_search() -> None:
 @pytest.mark.parametrize("lstm_size", [6, 64])
 def test_the_compiled_network_equals_the_torch_one_past_the_horizon(lstm_size: int) -> None:
     model = small_model(2, lstm_size=lstm_size)
-    compiled = model.planner()
-    assert isinstance(compiled, CompiledModel)
+    compiled = weights_of(model)
     rows, *_ = model.initial(torch.randn(7, 1))
     fast = rows.numpy()
     for chosen in torch.randint(3, (5, 7)):
         answers = [np.empty(shape, dtype=np.float32) for shape in (fast.shape, (7, 3), (7,), (7,))]
-        mlp.recurrent(fast, chosen.numpy(), *compiled, *answers)
+        planning.recurrent(fast, chosen.numpy(), *compiled, *answers)
         rows, rewards, values, logits = model.recurrent(rows, chosen)
         for found, expected in zip(answers, (rows, logits, rewards, values), strict=True):
             np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
@@ -85,9 +84,10 @@ def test_the_compiled_network_equals_the_torch_one_past_the_horizon(lstm_size: i
 def test_the_compiled_search_equals_the_one_that_calls_torch() -> None:
     model = small_model(2)
     latents, values, logits = model.initial(torch.randn(6, 1))
-    roots, compiled = Roots(latents, logits.numpy(), values.numpy()), model.planner()
-    assert isinstance(compiled, CompiledModel)
-    found = [search(roots, way, rule=puct(), num_simulations=30, discount=0.95) for way in (compiled, model.recurrent)]
+    roots, found = Roots(latents, logits.numpy(), values.numpy()), []
+    for mode in ("auto", "off"):
+        with using(mode):
+            found.append(search(roots, model, rule=puct(), num_simulations=30, discount=0.95))
     np.testing.assert_array_equal(found[0].visits, found[1].visits)
     np.testing.assert_allclose(found[0].values, found[1].values, atol=1e-4)
 

@@ -12,7 +12,7 @@ from rl_training import list_runs
 from rl_training.algorithms import PPOLearner
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import TrainConfig, make_config, merge
-from rl_training.experiment.manager import resume_run, run_config
+from rl_training.runtime.manager import resume_run, run_config
 from rl_training.runtime.ppo_trainer import train_ppo
 
 

@@ -13,18 +13,18 @@ from conformance import small_config
 from rl_training.data.fragments import side_by_side, to_fragment
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import tree_leaves
+from rl_training.distributed.overlap import Overlap
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.actor_critic import ActorCritic
 from rl_training.runtime.collector import LocalCollector, PolicySnapshot
-from rl_training.runtime.overlap import Overlap
-from support import ScriptedDictEnv, ScriptedEnv
+from support import ScriptedDictEnv, ScriptedEnv, policy_options
 
 
 def rollout_of(env: type, num_envs: int, *, source: int, version: int, backend: str = "sync") -> Rollout:
     envs = make_envs(EnvSpec(env, {}, (), backend), num_envs)  # type: ignore[arg-type]
-    collector = LocalCollector(envs, ActorCritic(Spaces(*envs.spaces), PolicyOptions()), seed=source, source=source)
+    collector = LocalCollector(envs, ActorCritic(Spaces(*envs.spaces), policy_options()), seed=source, source=source)
     collector.publish(PolicySnapshot(version))
     return collector.collect(7)
 

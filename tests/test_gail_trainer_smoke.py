@@ -14,7 +14,7 @@ from conformance import assert_schedule_is_applied_and_logged, small_config, tra
 from rl_training.cli import main
 from rl_training.data.demonstrations import load_demonstrations
 from rl_training.errors import ConfigError
-from rl_training.experiment.manager import train_run
+from rl_training.runtime.manager import train_run
 from support import DictEnv
 
 
@@ -56,7 +56,7 @@ def test_behaviour_cloning_is_a_warm_start_and_a_baseline(tmp_path: Path) -> Non
 
 def test_demonstrations_of_mappings_survive_a_file(tmp_path: Path) -> None:
     from rl_training import PPO
-    from rl_training.runtime.demonstrating import record_demonstrations
+    from rl_training.tools.demonstrations import record_demonstrations
 
     agent = PPO(DictEnv, num_envs=2, rollout_steps=16)
     demos = record_demonstrations(agent._session, episodes=3, seed=1)

@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.gail import GAIL, IMITATION_REWARDS, discriminator_loss
+from rl_training.algorithms.gail import GAIL, IMITATION_REWARDS, GAILParams, discriminator_loss
 from rl_training.envs.types import Spaces
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.discriminator import Discriminator
-from rl_training.models.torsos import TorsoOptions
+from support import policy_options, torso_options
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2))
 
 
 def make_gail(reward: str = "logit", *, smooth: bool = True) -> GAIL:
     torch.manual_seed(0)
-    return GAIL(
-        ActorCritic(SPACES, PolicyOptions()),
-        Discriminator(SPACES, TorsoOptions((32, 32)), smooth=smooth),
+    params = GAILParams(
         discriminator_learning_rate=3e-3,
         discriminator_entropy_coef=0.0,
         imitation_reward=reward,
         clip_coef=0.2,
         learning_rate=1e-3,
     )
+    policy = ActorCritic(SPACES, policy_options())
+    return GAIL(policy, Discriminator(SPACES, torso_options(hidden_sizes=(32, 32)), smooth=smooth), params)
 
 
 def rows(action: int, n: int = 64) -> dict[str, torch.Tensor]:

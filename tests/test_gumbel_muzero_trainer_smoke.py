@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from conformance import assert_schedule_is_applied_and_logged, small_config
-from rl_training.experiment.manager import train_run
+from rl_training.runtime.manager import train_run
 from rl_training.runtime.workflows import load_session
 
 
@@ -20,4 +20,4 @@ def test_a_loaded_policy_acts_by_the_schedule(tmp_path: Path) -> None:
     result = train_run(small_config("gumbel_muzero", tmp_path, algo_kwargs=schedule))
     assert result.run_dir is not None
     with closing(load_session(result.run_dir)) as session:
-        assert session.policy.num_simulations == 6
+        assert session.policy.params.num_simulations == 6

@@ -8,29 +8,32 @@ import torch
 from gymnasium import spaces
 
 from rl_training import GumbelMuZero
+from rl_training.algorithms.gumbel_muzero import GumbelMuZeroParams
+from rl_training.algorithms.params import LiveParams
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroModel, MuZeroOptions
+from rl_training.models.muzero import MuZeroModel
 from rl_training.ops.search import softmax
 from rl_training.search.policy import GumbelPolicy
 from rl_training.search.rules import gumbel
 from rl_training.search.search import search
-from support import IdentityEnv
+from support import IdentityEnv, muzero_options
 from test_muzero_update import QUICK
 from test_search import bandit
 
 
-def small_policy(**options: int) -> GumbelPolicy:
+def small_policy(**changes: int) -> GumbelPolicy:
     torch.manual_seed(0)
-    sizes = MuZeroOptions(latent_size=8, hidden_size=16, support_size=3)
+    sizes = muzero_options(latent_size=8, hidden_size=16, support_size=3)
     model = MuZeroModel(Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(6)), sizes)
     for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.3)
-    acting = {"discount": 0.9, "num_simulations": 8, "temperature": 1.0, "max_considered_actions": 4}
-    return GumbelPolicy(model, **{**acting, **options}, c_visit=50.0, c_scale=0.1)
+    acting = {"gamma": 0.9, "num_simulations": 8, "temperature": 1.0, "max_considered_actions": 4}
+    params = LiveParams(GumbelMuZeroParams(**{**acting, **changes}, c_visit=50.0, c_scale=0.1))
+    return GumbelPolicy(model, params, max_depth=None, first_action=0)
 
 
 def shares(policy: GumbelPolicy, temperature: float) -> np.ndarray:
-    policy.temperature = temperature
+    policy.params.move({"temperature": temperature})
     plan = policy.plan(torch.zeros(2_000, 4), np.random.default_rng(0))
     return np.bincount(plan.actions, minlength=6) / 2_000
 
@@ -55,7 +58,7 @@ def test_new_noise_with_every_search() -> None:
 def test_a_deterministic_action_is_that_of_temperature_zero() -> None:
     policy = small_policy()
     obs = torch.randn(32, 4)
-    policy.temperature = 0.0
+    policy.params.move({"temperature": 0.0})
     cold = policy.plan(obs, np.random.default_rng(0))
     np.testing.assert_array_equal(policy.plan(obs, None).actions, cold.actions)
 

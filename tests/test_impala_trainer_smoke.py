@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from conformance import assert_schedule_is_applied_and_logged, small_config, train_state, training_rows
+from rl_training.data.rollout import Rollout
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.loop import run_training
 from rl_training.runtime.session import Session
 
 
@@ -23,16 +27,32 @@ def test_synchronous_collection_has_no_lag_and_only_ratios_of_one(tmp_path: Path
         assert row["approx_kl"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_lag_of_a_rollout_of_several_policies_is_their_mean_over_real_rows(tmp_path: Path) -> None:
+class Lags(Callback):
+    def __init__(self) -> None:
+        self.lags: list[float] = []
+
+    def on_log(self, session: Session, row: dict[str, Any]) -> None:
+        self.lags.append(row["policy_lag"])
+
+
+def test_the_lag_of_a_rollout_of_several_policies_is_their_mean_over_real_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three rollouts are learned from, so the policy is number 3; the fourth was collected by numbers 1, 2 and 3."""
-    session = Session(small_config("impala", tmp_path))
-    for _ in range(3):
-        list(session.learner.learn(session.collector.collect(16), global_step=0))
-    rollout = session.collector.collect(16)
-    versions = torch.full((16, 4), 3)
-    versions[:, 0], versions[:, 1] = 1, 2
-    valid = torch.ones(16, 4, dtype=torch.bool)
-    valid[:, 3] = False
-    first = next(session.learner.learn(replace(rollout, policy_version=versions, valid=valid), global_step=0))
-    assert first.metrics["policy_lag"].item() == pytest.approx((2 + 1 + 0) / 3)
-    assert session.learner.state_dict()["version"] == 3 + 1
+    session = Session(small_config("impala", tmp_path, backend="sync", total_timesteps=4 * 64 - 16, eval_episodes=0))
+    collect, seen = session.collector.collect, Lags()
+
+    def collected(num_steps: int) -> Rollout:
+        rollout = collect(num_steps)
+        if session.progress.iterations < 3:
+            return rollout
+        versions = torch.full((16, 4), 3)
+        versions[:, 0], versions[:, 1] = 1, 2
+        valid = torch.ones(16, 4, dtype=torch.bool)
+        valid[:, 3] = False
+        return replace(rollout, policy_version=versions, valid=valid)
+
+    monkeypatch.setattr(session.collector, "collect", collected)
+    run_training(session, [seen])
+    assert seen.lags == [0.0, 0.0, 0.0, pytest.approx((2 + 1 + 0) / 3)]
+    assert session.progress.iterations == 3 + 1

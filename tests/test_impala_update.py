@@ -11,20 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.a2c import A2C
-from rl_training.algorithms.impala import IMPALA
+from rl_training.algorithms.a2c import A2C, A2CParams
+from rl_training.algorithms.impala import IMPALA, IMPALAParams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.ops.returns import gae, n_step_returns
 from rl_training.runtime.collector import LocalCollector
-from rl_training.runtime.impala_trainer import IMPALALearner, IMPALAParams
+from rl_training.runtime.impala_trainer import IMPALALearner
 from support import column, hand_batch, zero_policy
 
 
-def linear_impala(**options: Any) -> IMPALA:
-    return IMPALA(
-        zero_policy(), **{"learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0, **options}
-    )
+def linear_impala(**params: Any) -> IMPALA:
+    defaults = {"learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0}
+    return IMPALA(zero_policy(), IMPALAParams(**{**defaults, **params}))
 
 
 def cartpole(num_envs: int = 4, backend: Any = "auto", **params: Any) -> tuple[IMPALALearner, LocalCollector]:
@@ -90,8 +89,8 @@ def test_on_policy_targets_are_n_step_returns() -> None:
 def gradients(rollout: Rollout, learner: IMPALALearner) -> tuple[Tensor, Tensor]:
     """(IMPALA's, A2C's) of the same rollout and weights."""
     impala = learner.algorithm
-    options = {"learning_rate": 1e-3, "vf_coef": 0.5, "ent_coef": 0.01, "max_grad_norm": 1e9}
-    a2c = A2C(copy.deepcopy(impala.policy), **options)
+    params = A2CParams(learning_rate=1e-3, vf_coef=0.5, ent_coef=0.01, max_grad_norm=1e9, optimizer="adam")
+    a2c = A2C(copy.deepcopy(impala.policy), params)
     advantages = gae(
         rollout.rewards,
         rollout.values,
@@ -102,7 +101,7 @@ def gradients(rollout: Rollout, learner: IMPALALearner) -> tuple[Tensor, Tensor]
         gae_lambda=1.0,
     )
     a2c.update(rollout.flat(advantages=advantages, returns=advantages + rollout.values))
-    impala.apply_controls({"ent_coef": 0.01, "max_grad_norm": 1e9})
+    learner.params.move({"ent_coef": 0.01, "max_grad_norm": 1e9})
     impala.update(learner.batch(rollout))
     return impala.optimizer.grad, a2c.optimizer.grad
 

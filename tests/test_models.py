@@ -16,13 +16,13 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from rl_training.data.trees import to_tensors, tree_map
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Spaces
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.heads import ActionHead, GaussianHead, make_head
 from rl_training.models.normalization import ObsNormalizer, RewardNormalizer, RunningMeanStd
-from rl_training.models.torsos import TorsoOptions, make_torso
+from rl_training.models.torsos import make_torso
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.evaluation import evaluate
-from support import DictEnv, TargetEnv
+from support import DictEnv, TargetEnv, policy_options, torso_options
 
 # ---- heads
 
@@ -225,7 +225,7 @@ def sampled_obs(space: gym.Space, rows: int) -> Any:
 @pytest.mark.parametrize("name", OBSERVATION_SPACES)
 def test_every_observation_changes_the_features_of_its_own_row(name: str, cnn: str) -> None:
     obs = sampled_obs(OBSERVATION_SPACES[name], 16)
-    torso = make_torso(OBSERVATION_SPACES[name], TorsoOptions(cnn=cnn))
+    torso = make_torso(OBSERVATION_SPACES[name], torso_options(cnn=cnn))
     features = torso(obs)
     assert features.shape == (16, torso.out_features)
     assert features.dtype == torch.float32
@@ -238,20 +238,24 @@ def test_every_observation_changes_the_features_of_its_own_row(name: str, cnn: s
 @pytest.mark.parametrize("normalize_obs", [False, True])
 def test_a_policy_acts_and_values_in_every_observation_space(name: str, normalize_obs: bool) -> None:
     space = OBSERVATION_SPACES[name]
-    policy = ActorCritic(Spaces(space, spaces.Discrete(2)), PolicyOptions(normalize_obs=normalize_obs))
+    policy = ActorCritic(Spaces(space, spaces.Discrete(2)), policy_options(normalize_obs=normalize_obs))
     obs = sampled_obs(space, 6)
-    policy.observe(obs)
+    policy.update_statistics(obs)
     acted = policy.act(obs, policy.initial_state(6))
     evaluated = policy.evaluate_actions(obs, acted.actions)
-    torch.testing.assert_close(evaluated.logprobs, acted.logprobs)
+    if policy.shares_torso:  # otherwise it is cheaper to ask once for a whole rollout
+        torch.testing.assert_close(evaluated.logprobs, acted.logprobs)
+        torch.testing.assert_close(evaluated.values, acted.values)
+    else:
+        assert acted.logprobs is None
     torch.testing.assert_close(evaluated.values, policy.values(obs))
     assert evaluated.values.shape == (6,)
 
 
 def test_discrete_observations_are_one_hot() -> None:
-    torso = make_torso(spaces.Discrete(4, start=2), TorsoOptions(hidden_sizes=()))
+    torso = make_torso(spaces.Discrete(4, start=2), torso_options(hidden_sizes=()))
     assert torso(torch.tensor([2, 5])).tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
-    torso = make_torso(spaces.MultiDiscrete([3, 2], start=[4, -2]), TorsoOptions(hidden_sizes=()))
+    torso = make_torso(spaces.MultiDiscrete([3, 2], start=[4, -2]), torso_options(hidden_sizes=()))
     assert torso(torch.tensor([[4, -1], [6, -2]])).tolist() == [[1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]
 
 
@@ -260,13 +264,13 @@ def test_channels_first_and_last_see_the_same_picture(cnn: str) -> None:
     torsos = []
     for name in ("image-last", "image-first"):
         torch.manual_seed(0)
-        torsos.append(make_torso(OBSERVATION_SPACES[name], TorsoOptions(cnn=cnn)))
+        torsos.append(make_torso(OBSERVATION_SPACES[name], torso_options(cnn=cnn)))
     last = sampled_obs(OBSERVATION_SPACES["image-last"], 4)
     torch.testing.assert_close(torsos[0](last), torsos[1](last.permute(0, 3, 1, 2)))
 
 
 def test_pixels_are_scaled_to_one_and_left_alone() -> None:
-    torso = make_torso(OBSERVATION_SPACES["image-first"], TorsoOptions())
+    torso = make_torso(OBSERVATION_SPACES["image-first"], torso_options())
     obs = torch.full((1, 3, 36, 40), 255, dtype=torch.uint8)
     torch.testing.assert_close(torso(obs), torch.relu(torso.project(torso.cnn(torch.ones(1, 3, 36, 40)))))
     assert (obs == 255).all()
@@ -274,7 +278,7 @@ def test_pixels_are_scaled_to_one_and_left_alone() -> None:
 
 def test_features_of_a_mapping_come_from_each_key() -> None:
     space = DictEnv().observation_space
-    torso = make_torso(space, TorsoOptions())
+    torso = make_torso(space, torso_options())
     obs = sampled_obs(space, 1)
     before = torso(obs)
     for key in space:
@@ -285,20 +289,20 @@ def test_features_of_a_mapping_come_from_each_key() -> None:
 @pytest.mark.parametrize("space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Text(3)])
 def test_an_unsupported_observation_space_is_named(space: gym.Space) -> None:
     with pytest.raises(ValueError, match=type(space).__name__):
-        make_torso(space, TorsoOptions())
+        make_torso(space, torso_options())
     with pytest.raises(ValueError, match=type(space).__name__):
-        make_torso(spaces.Dict({"inside": space}), TorsoOptions())
+        make_torso(spaces.Dict({"inside": space}), torso_options())
 
 
 def test_the_torso_is_shared_for_images_only_unless_one_says_so() -> None:
     image, vector = (Spaces(OBSERVATION_SPACES[name], spaces.Discrete(2)) for name in ("image-last", "vector"))
-    assert ActorCritic(image, PolicyOptions()).shares_torso
-    assert not ActorCritic(vector, PolicyOptions()).shares_torso
-    assert ActorCritic(vector, PolicyOptions(share_torso=True)).shares_torso
+    assert ActorCritic(image, policy_options()).shares_torso
+    assert not ActorCritic(vector, policy_options()).shares_torso
+    assert ActorCritic(vector, policy_options(share_torso=True)).shares_torso
 
 
 def test_a_new_policy_is_nearly_uniform() -> None:
-    policy = ActorCritic(Spaces(OBSERVATION_SPACES["vector"], spaces.Discrete(4)), PolicyOptions())
+    policy = ActorCritic(Spaces(OBSERVATION_SPACES["vector"], spaces.Discrete(4)), policy_options())
     obs = sampled_obs(OBSERVATION_SPACES["vector"], 100)
     logprobs = policy.evaluate_actions(obs, torch.zeros(100, dtype=torch.int64)).logprobs
     torch.testing.assert_close(logprobs.exp(), torch.full((100,), 0.25), atol=0.02, rtol=0)
@@ -350,12 +354,12 @@ def test_only_floating_numbers_of_a_mapping_are_normalised() -> None:
 def normalising_collector() -> LocalCollector:
     envs = make_envs(EnvSpec(TargetEnv), 4)
     torch.manual_seed(0)
-    return LocalCollector(envs, ActorCritic(envs.spaces, PolicyOptions(normalize_obs=True)), seed=0)
+    return LocalCollector(envs, ActorCritic(envs.spaces, policy_options(normalize_obs=True)), seed=0)
 
 
 def test_acting_and_evaluating_do_not_move_the_statistics() -> None:
     collector = normalising_collector()
-    collector.policy.observe(torch.randn(100, 1))
+    collector.policy.update_statistics(torch.randn(100, 1))
     before = copy.deepcopy(collector.policy.state_dict())
     collector.collect(20)
     evaluate(collector.policy, collector.envs, episodes=8, seed=0)
@@ -372,17 +376,17 @@ def test_the_policy_that_is_updated_is_the_one_that_acted() -> None:
             collector.policy.evaluate_actions(batch["obs"], batch["actions"]).logprobs - batch["behavior_logprobs"]
         ).exp()
         torch.testing.assert_close(ratio, torch.ones(80), atol=1e-6, rtol=0)
-        collector.policy.observe(batch["obs"])
+        collector.policy.update_statistics(batch["obs"])
     # ... which would not be so had the statistics moved before the update:
     batch = collector.collect(20).flat()
-    collector.policy.observe(batch["obs"] + 3)
+    collector.policy.update_statistics(batch["obs"] + 3)
     moved = collector.policy.evaluate_actions(batch["obs"], batch["actions"]).logprobs
     assert (moved - batch["behavior_logprobs"]).abs().max() > 1e-4
 
 
 def test_statistics_are_saved_with_the_policy() -> None:
     first, second = (normalising_collector().policy for _ in range(2))
-    first.observe(torch.randn(100, 1) * 5 + 2)
+    first.update_statistics(torch.randn(100, 1) * 5 + 2)
     second.load_state_dict(first.state_dict())
     obs = torch.randn(10, 1)
     assert torch.equal(first.values(obs), second.values(obs))

@@ -11,13 +11,16 @@ import pytest
 
 from conformance import StopAtCheckpoint, differences, rows_of, train_state, training_rows
 from rl_training import PPO
+from rl_training.data.fragments import side_by_side
+from rl_training.distributed.worker import CollectingWorker, TimedEnvs, to_wire
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.multitask import MultiTaskEnvs
 from rl_training.envs.sync import SyncEnvs
 from rl_training.errors import ConfigError
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import make_config
-from rl_training.experiment.manager import resume_run
+from rl_training.runtime.collector import PolicySnapshot
+from rl_training.runtime.manager import resume_run
 from rl_training.runtime.workflows import evaluate_checkpoint
 from support import ScriptedEnv, copied, env_makers
 
@@ -99,6 +102,19 @@ def test_a_run_reports_every_task_and_resumes_exactly(tmp_path: Path) -> None:
     summary = evaluate_checkpoint(run_dir, episodes=6).summary()
     means = [summary[f"return_mean/{task}"] for task in TASKS]
     assert summary["return_mean"] == pytest.approx(np.mean(means))
+
+
+def test_a_workers_environments_keep_their_tasks(tmp_path: Path) -> None:
+    """The clock that a worker puts on them must not hide which episode is whose."""
+    envs = three_tasks()
+    assert TimedEnvs(envs).tasks == envs.tasks
+    worker = CollectingWorker()
+    worker.start(small_run(tmp_path, backend="ray", workers=1), None, index=0, seed=0)
+    assert worker.envs.tasks == envs.tasks
+    snapshot = PolicySnapshot(0, weights=worker.collector.policy.state_dict())
+    fragment, _ = worker.collect(40, to_wire(snapshot))
+    worker.close()
+    assert {episode.task for episode in side_by_side([fragment]).episodes} == {TASKS[0], TASKS[2]}
 
 
 def test_a_config_of_tasks_reads_back_as_itself(tmp_path: Path) -> None:

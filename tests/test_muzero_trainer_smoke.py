@@ -24,4 +24,4 @@ def test_the_learners_own_policy_follows_its_schedules_where_others_act() -> Non
     session = Session(make_config({**config, "eval_episodes": 0}))
     session.collector.policy, session.collector.shares_weights = copy.deepcopy(session.policy), False
     run_training(session)
-    assert session.policy.num_simulations == session.collector.policy.num_simulations == 2
+    assert session.policy.params.num_simulations == session.collector.policy.params.num_simulations == 2

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from conformance import differences
 from rl_training import MuZero as Agent
-from rl_training.algorithms.muzero import MuZero, muzero_loss
+from rl_training.algorithms.muzero import MuZero, MuZeroParams, muzero_loss
+from rl_training.algorithms.params import LiveParams
+from rl_training.data.replay import StreamReplay
 from rl_training.data.rollout import Rollout
-from rl_training.data.trajectories import PRIORITY, TrajectoryReplay
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import MuZeroModel, MuZeroOptions, scale_gradient, unit_range
-from rl_training.models.torsos import TorsoOptions
+from rl_training.models.muzero import MuZeroModel, scale_gradient, unit_range
 from rl_training.ops.unroll import UnrollTargets, unroll_targets
-from rl_training.runtime.muzero_trainer import MuZeroLearner, MuZeroParams
+from rl_training.runtime.muzero_trainer import MuZeroLearner
 from rl_training.search.policy import PUCTPolicy
-from support import IdentityEnv, TruncationEnv
+from support import IdentityEnv, TruncationEnv, muzero_options
 
 FOUR_NUMBERS = Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(3))
 # A planner that learns a trivial environment in a thousand steps.
@@ -120,7 +120,7 @@ def _values() -> dict[str, np.ndarray]:
 # ---- the replay
 
 
-def rollout_of(rows: int, *, start: int = 0, ends: tuple[int, ...] = (), priority: float = 1.0) -> Rollout:
+def rollout_of(rows: int, *, start: int = 0, ends: tuple[int, ...] = ()) -> Rollout:
     """One environment whose observation is the row's number; after an end the row that only reset itself."""
     numbers = torch.arange(start, start + rows)
     done = torch.tensor([[int(n) in ends] for n in numbers])
@@ -142,41 +142,45 @@ def rollout_of(rows: int, *, start: int = 0, ends: tuple[int, ...] = (), priorit
         final_rows=torch.empty(0, 2, dtype=torch.int64),
         final_obs=torch.empty(0, 1),
         policy_version=zeros,
-        extras={PRIORITY: zeros + priority, "values": zeros, "next_values": zeros},
+        extras={"values": zeros, "next_values": zeros},
     )
 
 
 def test_windows_begin_where_an_action_was_taken_in_proportion_to_their_priorities() -> None:
-    replay = TrajectoryReplay(100, 1)
+    replay = StreamReplay(100, 1, priority_alpha=0.5)
     replay.add(rollout_of(10, ends=(4,)))
-    replay.write(PRIORITY, (np.array([0]), np.array([7])), np.array([9.0]))
-    rows, chances = replay.draw(20_000, np.random.default_rng(0), alpha=0.5)
+    replay.set_priorities((np.array([0]), np.array([7])), np.array([9.0]))
+    rows, chances = replay.draw(20_000, np.random.default_rng(0))
     counts = np.bincount(rows[1], minlength=10)
     # Row 5 only reset itself. Weights 1 for eight rows, sqrt(9) = 3 for row 7, of 11 in all.
     assert counts[5] == 0
     np.testing.assert_allclose(counts[7] / 20_000, 3 / 11, atol=0.02)
     np.testing.assert_allclose(chances[rows[1] == 7], 10 * 3 / 11)
     for alpha in (0.0, 1.0):
-        assert 5 not in replay.draw(1_000, np.random.default_rng(0), alpha=alpha)[0][1]
+        replay = StreamReplay(100, 1, priority_alpha=alpha)
+        replay.add(rollout_of(10, ends=(4,)))
+        assert 5 not in replay.draw(1_000, np.random.default_rng(0))[0][1]
 
 
 def test_a_saved_and_loaded_replay_draws_the_same_after_the_ring_has_wrapped() -> None:
-    replay, twin = TrajectoryReplay(12, 1), TrajectoryReplay(12, 1)
+    replay, twin = (StreamReplay(12, 1, priority_alpha=1.0) for _ in range(2))
     for start in (0, 8, 16):
-        replay.add(rollout_of(8, start=start, ends=(4, 12), priority=1.0 + start))
+        replay.add(rollout_of(8, start=start, ends=(4, 12)))
+        rows = replay.draw(3, np.random.default_rng(start))[0]
+        replay.set_priorities(rows, np.array([0.5, 1.0, 2.0]) + start)
     state = replay.state_dict()
     assert len(state["columns"]["obs"]) == 12
     twin.load_state_dict(state)
     assert differences(state, twin.state_dict()) == []
     for each in (replay, twin):
         each.add(rollout_of(2, start=24))
-    drawn = [each.draw(50, np.random.default_rng(1), alpha=1.0)[0] for each in (replay, twin)]
+    drawn = [each.draw(50, np.random.default_rng(1))[0] for each in (replay, twin)]
     first, second = (each.column("obs", rows) for each, rows in zip((replay, twin), drawn, strict=True))
     np.testing.assert_array_equal(first, second)
 
 
 def test_windows_stop_at_the_newest_row_and_predecessors_at_the_oldest_and_at_beginnings() -> None:
-    replay = TrajectoryReplay(6, 1)
+    replay = StreamReplay(6, 1)
     for start in (0, 5):
         replay.add(rollout_of(5, start=start, ends=(4,)))
     # Rows 4 … 9 are left: 5 only reset itself, 6 is the first of an episode.
@@ -190,12 +194,13 @@ def test_windows_stop_at_the_newest_row_and_predecessors_at_the_oldest_and_at_be
 # ---- the loss
 
 
-def small_muzero(space: Spaces = FOUR_NUMBERS, **options: Any) -> MuZero:
+def small_muzero(space: Spaces = FOUR_NUMBERS, **changes: Any) -> MuZero:
     torch.manual_seed(0)
-    sizes = MuZeroOptions(TorsoOptions((16,), "relu"), latent_size=8, hidden_size=16, support_size=3)
-    acting = {"discount": 0.9, "num_simulations": 8, "temperature": 1.0}
+    sizes = muzero_options(hidden_sizes=(16,), latent_size=8, hidden_size=16, support_size=3)
+    acting = {"gamma": 0.9, "num_simulations": 8, "temperature": 1.0}
     noise = {"root_dirichlet_alpha": 0.3, "root_exploration_fraction": 0.25, "pb_c_init": 1.25, "pb_c_base": 19652.0}
-    return MuZero(PUCTPolicy(MuZeroModel(space, sizes), **acting, **noise), **{"learning_rate": 1e-2, **options})
+    params = LiveParams(MuZeroParams(**acting, **noise, **{"learning_rate": 1e-2, **changes}))
+    return MuZero(PUCTPolicy(MuZeroModel(space, sizes), params, max_depth=None, first_action=0), params)
 
 
 def batch_of(size: int = 32, steps: int = 2) -> dict[str, Tensor]:
@@ -276,7 +281,7 @@ def test_the_temperature_decides_how_actions_follow_the_visits() -> None:
     obs = torch.zeros(512, 4)
     shares = {}
     for temperature in (0.0, 1.0):
-        policy.temperature = temperature
+        policy.params.move({"temperature": temperature})
         plan = policy.plan(obs, np.random.default_rng(0))
         shares[temperature] = float((plan.actions == plan.policy.argmax(-1)).mean())
     assert shares[0.0] == 1.0
@@ -289,7 +294,6 @@ def test_a_deterministic_action_has_neither_noise_nor_chance() -> None:
     first, second = (policy.act(obs, state, deterministic=True) for _ in range(2))
     assert torch.equal(first.actions, second.actions)
     assert torch.equal(first.extras["search_policy"], second.extras["search_policy"])
-    assert (first.logprobs == 0).all()
 
 
 def test_noise_at_the_root_moves_the_visits_and_a_fraction_of_zero_does_not() -> None:
@@ -297,7 +301,7 @@ def test_noise_at_the_root_moves_the_visits_and_a_fraction_of_zero_does_not() ->
     obs = torch.randn(16, 4)
     plain = policy.plan(obs, None).policy
     assert (policy.plan(obs, np.random.default_rng(0)).policy != plain).any()
-    policy.root_exploration_fraction = 0.0
+    policy.params.move({"root_exploration_fraction": 0.0})
     np.testing.assert_array_equal(policy.plan(obs, np.random.default_rng(0)).policy, plain)
 
 
@@ -306,6 +310,22 @@ def test_images_go_through_a_cnn() -> None:
     policy = small_muzero(space).policy
     acted = policy.act(torch.zeros(2, 36, 36, 1, dtype=torch.uint8), torch.zeros(2, 0), deterministic=True)
     assert acted.actions.shape == (2,)
+
+
+def test_a_control_that_the_learner_moves_is_what_search_and_update_read() -> None:
+    small = MuZeroParams(hidden_sizes=(8,), latent_size=8, hidden_size=8, num_simulations=8, learning_rate=1e-2)
+    learner = MuZeroLearner(small, FOUR_NUMBERS, num_envs=1, seed=0, device=torch.device("cpu"))
+    algorithm, policy = learner.algorithm, learner.algorithm.policy
+    assert learner.params is algorithm.params is policy.params
+    assert policy.plan(torch.zeros(1, 4), None).policy.max() < 1.0
+    learner.params.move({"num_simulations": 1, "learning_rate": 0.0})
+    assert policy.plan(torch.zeros(1, 4), None).policy.max() == 1.0  # one simulation is one visit
+    before = algorithm.optimizer.flat.detach().clone()
+    algorithm.update(batch_of())
+    assert torch.equal(algorithm.optimizer.flat, before)
+    learner.params.move({"learning_rate": 1e-2})
+    algorithm.update(batch_of())
+    assert not torch.equal(algorithm.optimizer.flat, before)
 
 
 # ---- reanalyse
@@ -325,7 +345,7 @@ def untouched_learner(**params: Any) -> MuZeroLearner:
 def test_reanalyse_writes_policies_and_the_values_that_led_there() -> None:
     learner = untouched_learner()
     learner.reanalyse(200)
-    everything = learner.replay.rows()
+    everything = (np.zeros(8, dtype=int), np.arange(8))
     assert (learner.replay.column("search_policy", everything).sum(-1) > 0.99).all()
     # Row 6 begins an episode: nothing led there from 5. Row 7 has no successor yet.
     old = learner.replay.column("next_values", everything) == -7.0
@@ -339,8 +359,8 @@ def test_fresh_bootstraps_are_the_target_networks_where_value_targets_end() -> N
         for parameter in target.parameters():
             parameter.normal_(0.0, 0.5)
     rows = (np.array([0]), np.array([1]))
-    learner.update(rows, np.ones(1), global_step=0)
-    everything = learner.replay.rows()
+    learner.refresh_bootstraps(rows)
+    everything = (np.zeros(8, dtype=int), np.arange(8))
     written = learner.replay.column("next_values", everything)
     changed = [place for place in np.flatnonzero(written != -7.0) if place != 5]
     assert changed == [2, 3]  # the targets of rows 1 and 2 end in states 3 and 4

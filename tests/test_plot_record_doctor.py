@@ -14,8 +14,10 @@ from rl_training import errors
 from rl_training.cli import doctor, main
 from rl_training.errors import ConfigError, EnvironmentFault, MissingExtraError, RLTrainingError
 from rl_training.experiment.config import make_config
-from rl_training.experiment.manager import train_run
-from rl_training.experiment.plotting import (
+from rl_training.models.actor_critic import Acted
+from rl_training.runtime.manager import train_run
+from rl_training.runtime.workflows import load_session
+from rl_training.tools.plot import (
     RunCurves,
     Series,
     find_runs,
@@ -25,9 +27,7 @@ from rl_training.experiment.plotting import (
     seed_band,
     smoothed,
 )
-from rl_training.models.actor_critic import Acted
-from rl_training.runtime.recording import Moved, play, record_episodes
-from rl_training.runtime.workflows import load_session
+from rl_training.tools.record import Moved, play, record_episodes
 
 SMALL = {
     "algo": "ppo",
@@ -260,7 +260,7 @@ class Counter:
         return torch.zeros(batch, 1)
 
     def act(self, obs: Any, state: torch.Tensor, **_: Any) -> Acted:
-        return Acted(state[:, 0].long(), torch.zeros(1), state + 1)
+        return Acted(state[:, 0].long(), state + 1)
 
     def env_actions(self, actions: Any) -> Any:
         return actions

@@ -43,7 +43,7 @@ def test_a_phase_sees_all_rollouts_since_the_last_one_as_they_were_collected(tmp
         assert not seen
         rollout = session.collector.collect(16)
         collected.append(rollout.flat()["obs"].clone())
-        list(learner.learn(rollout, global_step=0))
+        list(learner.learn(rollout))
     expected = torch.cat(collected)
     first_epoch = torch.cat(seen[:2])
     assert len(seen) == 4

@@ -13,16 +13,15 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.ppg import PPG, ppg_auxiliary_loss, ppg_loss
+from rl_training.algorithms.ppg import PPG, PPGParams, ppg_auxiliary_loss, ppg_loss
 from rl_training.data.phase_memory import PhaseMemory
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Spaces
-from rl_training.models.actor_critic import PolicyOptions
 from rl_training.models.mlp_ppg import AuxiliaryEvaluated, MLPPPGModel
-from rl_training.models.torsos import TorsoOptions
 from rl_training.ops.losses import normalize
 from rl_training.runtime.collector import LocalCollector
-from rl_training.runtime.ppg_trainer import PPGLearner, PPGParams
+from rl_training.runtime.ppg_trainer import PPGLearner
+from support import policy_options
 
 FOUR_NUMBERS = Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2))
 SPACES = {
@@ -34,10 +33,10 @@ SPACES = {
 }
 
 
-def small_ppg(space: Spaces = FOUR_NUMBERS, **options: Any) -> PPG:
+def small_ppg(space: Spaces = FOUR_NUMBERS, **params: Any) -> PPG:
     torch.manual_seed(0)
-    policy = MLPPPGModel(space, PolicyOptions(torso=TorsoOptions(hidden_sizes=(16,))))
-    return PPG(policy, **{"clip_coef": 0.2, "learning_rate": 1e-2, "aux_learning_rate": 1e-2, **options})
+    policy = MLPPPGModel(space, policy_options(hidden_sizes=(16,)))
+    return PPG(policy, PPGParams(**{"clip_coef": 0.2, "learning_rate": 1e-2, "aux_learning_rate": 1e-2, **params}))
 
 
 def policy_batch(ppg: PPG, rows: int = 64) -> dict[str, Tensor]:
@@ -100,7 +99,7 @@ def gradient_norms(model: MLPPPGModel, loss: Tensor) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_the_value_gradient_reaches_the_trunk_in_the_auxiliary_phase_only(kind: str) -> None:
-    model = MLPPPGModel(SPACES[kind])
+    model = MLPPPGModel(SPACES[kind], policy_options())
     obs = {
         "vector": torch.rand(5, 4),
         "image": torch.randint(256, (5, 36, 36, 1), dtype=torch.uint8),
@@ -173,10 +172,10 @@ def test_on_cartpole_a_phase_moves_both_value_heads_and_not_the_policy() -> None
         collector = LocalCollector(envs, learner.algorithm.policy, seed=0)
         for _ in range(8):
             rollout = collector.collect(64)
-            list(learner.learn(rollout, global_step=0))
+            list(learner.learn(rollout))
         obs = rollout.flat()["obs"]
         teacher, before = learner.algorithm.teacher(obs), copy.deepcopy(learner.algorithm.policy.state_dict())
-        list(learner.auxiliary_phase(global_step=0))
+        list(learner.auxiliary_phase())
         policy = learner.algorithm.policy
         kls[beta_clone] = policy.head.kl(teacher, learner.algorithm.teacher(obs)).mean().item()
         for head in ("value_head", "aux_value_head"):
@@ -191,12 +190,14 @@ def test_on_cartpole_a_phase_moves_both_value_heads_and_not_the_policy() -> None
 def test_two_optimizers_share_the_parameters_and_not_the_moments() -> None:
     model = torch.nn.Linear(3, 1)
     twin = copy.deepcopy(model)
-    first = FlatOptimizer(model.parameters(), learning_rate=0.1, eps=1e-5)
-    second = FlatOptimizer(first, learning_rate=0.01, eps=1e-5)
-    theirs = [torch.optim.Adam(twin.parameters(), lr=lr, eps=1e-5) for lr in (0.1, 0.01)]
+    first = FlatOptimizer(model.parameters(), eps=1e-5, kind="adam")
+    second = FlatOptimizer(first, eps=1e-5, kind="adam")
+    rates = (0.1, 0.01)
+    theirs = [torch.optim.Adam(twin.parameters(), lr=rate, eps=1e-5) for rate in rates]
     inputs = torch.randn(8, 3)
     for turn in (0, 1, 1, 0, 1, 0):
-        (first, second)[turn].step((model(inputs) - 1).square().mean(), max_grad_norm=None)
+        loss = (model(inputs) - 1).square().mean()
+        (first, second)[turn].step(loss, learning_rate=rates[turn], max_grad_norm=None)
         twin.zero_grad()
         (twin(inputs) - 1).square().mean().backward()
         theirs[turn].step()
@@ -205,7 +206,9 @@ def test_two_optimizers_share_the_parameters_and_not_the_moments() -> None:
 
 
 def test_a_restored_algorithm_goes_on_bit_for_bit_in_both_phases() -> None:
-    first, second = small_ppg(), small_ppg(learning_rate=1.0, aux_learning_rate=1.0)
+    first, second = small_ppg(), small_ppg()
+    second.update(policy_batch(second))  # weights and moments that are to be overwritten
+    second.auxiliary_update(auxiliary_batch(second))
     batch, auxiliary = policy_batch(first), auxiliary_batch(first)
     for _ in range(3):
         first.update(batch)

@@ -15,28 +15,27 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.params import LiveParams
+from rl_training.algorithms.ppo import PPO, PPOParams
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.types import Spaces
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
-from rl_training.models.torsos import TorsoOptions
+from rl_training.models.actor_critic import ActorCritic
 from rl_training.runtime.collector import LocalCollector
-from rl_training.runtime.ppo_trainer import PPOLearner, PPOParams
-from support import ContextualBandit, ScriptedEnv
+from rl_training.runtime.ppo_trainer import PPOLearner
+from support import ContextualBandit, ScriptedEnv, policy_options
 
-ONE_NUMBER = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
-LINEAR = PolicyOptions(torso=TorsoOptions(hidden_sizes=()))  # features are the observation itself
+LINEAR = policy_options(hidden_sizes=())  # features are the observation itself
 
 
-def linear_ppo(observation_size: int = 1, num_actions: int = 2, **options: Any) -> PPO:
+def linear_ppo(observation_size: int = 1, num_actions: int = 2, **params: Any) -> PPO:
     """Both heads linear in the observation and zero: all actions are alike, all values 0."""
     space = Spaces(spaces.Box(-1, 1, (observation_size,), np.float32), spaces.Discrete(num_actions))
     policy = ActorCritic(space, LINEAR)
     for parameter in policy.parameters():
         parameter.data.zero_()
     defaults = {"clip_coef": 0.2, "learning_rate": 0.1, "normalize_advantages": False, "max_grad_norm": 1e9}
-    return PPO(policy, **{**defaults, **options})
+    return PPO(policy, LiveParams(PPOParams(**{**defaults, **params})))
 
 
 def hand_batch(
@@ -141,7 +140,7 @@ def test_the_value_coefficient_scales_the_value_loss_only() -> None:
 
 def test_controls_reach_the_next_update() -> None:
     ppo = linear_ppo()
-    ppo.apply_controls({"learning_rate": 0.0, "clip_coef": 0.6})
+    ppo.params.move({"learning_rate": 0.0, "clip_coef": 0.6})
     before = policy_weights(ppo)
     metrics = ppo.update(hand_batch([1.5], [1.0])).metrics
     assert metrics["clip_fraction"].item() == 0.0  # 1.5 lies within 0.6
@@ -218,7 +217,7 @@ def test_each_epoch_sees_every_row_once() -> None:
 def test_every_epoch_is_run_unless_the_policy_has_moved_too_far() -> None:
     def updates(target_kl: float | None) -> int:
         learner, batch = ppo_learner(target_kl=target_kl, update_epochs=3, num_minibatches=4, learning_rate=1e-2)
-        return sum(1 for _ in learner.epochs(batch, global_step=0))
+        return sum(1 for _ in learner.epochs(batch))
 
     assert updates(None) == 12
     assert updates(1e9) == 12
@@ -266,13 +265,13 @@ def loss_of(model: nn.Module, inputs: Tensor) -> Tensor:
 def test_the_flat_optimizer_steps_as_torch_does(kind: str, max_grad_norm: float | None) -> None:
     model, inputs = problem()
     reference = copy.deepcopy(model)
-    flat = FlatOptimizer(model.parameters(), learning_rate=0.01, eps=1e-5, kind=kind)
+    flat = FlatOptimizer(model.parameters(), eps=1e-5, kind=kind)
     if kind == "adam":
         theirs: torch.optim.Optimizer = torch.optim.Adam(reference.parameters(), lr=0.01, eps=1e-5)
     else:
         theirs = torch.optim.RMSprop(reference.parameters(), lr=0.01, eps=1e-5, alpha=0.99)
     for _ in range(20):
-        norm = flat.step(loss_of(model, inputs), max_grad_norm=max_grad_norm)
+        norm = flat.step(loss_of(model, inputs), learning_rate=0.01, max_grad_norm=max_grad_norm)
         theirs.zero_grad()
         loss_of(reference, inputs).backward()
         expected = nn.utils.clip_grad_norm_(reference.parameters(), max_grad_norm or math.inf)
@@ -284,19 +283,19 @@ def test_the_flat_optimizer_steps_as_torch_does(kind: str, max_grad_norm: float 
 
 def test_the_learning_rate_can_be_moved_between_steps() -> None:
     model, inputs = problem()
-    optimizer = FlatOptimizer(model.parameters(), learning_rate=0.01, eps=1e-5)
-    optimizer.learning_rate = 0.0
+    optimizer = FlatOptimizer(model.parameters(), eps=1e-5, kind="adam")
+    optimizer.step(loss_of(model, inputs), learning_rate=0.01, max_grad_norm=None)
     before = optimizer.flat.detach().clone()
-    optimizer.step(loss_of(model, inputs), max_grad_norm=None)
+    optimizer.step(loss_of(model, inputs), learning_rate=0.0, max_grad_norm=None)
     assert torch.equal(optimizer.flat, before)
 
 
 def test_a_parameter_that_two_modules_share_is_stepped_once() -> None:
     model, inputs = problem()
-    optimizer = FlatOptimizer([*model.parameters(), *model.parameters()], learning_rate=0.01, eps=1e-5)
+    optimizer = FlatOptimizer([*model.parameters(), *model.parameters()], eps=1e-5, kind="adam")
     assert optimizer.flat.numel() == sum(p.numel() for p in model.parameters())
     before = loss_of(model, inputs).item()
-    optimizer.step(loss_of(model, inputs), max_grad_norm=None)
+    optimizer.step(loss_of(model, inputs), learning_rate=0.01, max_grad_norm=None)
     assert loss_of(model, inputs).item() < before
 
 
@@ -304,34 +303,33 @@ def test_a_parameter_that_two_modules_share_is_stepped_once() -> None:
 @pytest.mark.parametrize("steps_before", [0, 3])
 def test_a_restored_optimizer_goes_on_bit_for_bit(kind: str, steps_before: int) -> None:
     (model, inputs), (other, _) = problem(), problem(1)
-    optimizer = FlatOptimizer(model.parameters(), learning_rate=0.01, eps=1e-5, kind=kind)
+    optimizer = FlatOptimizer(model.parameters(), eps=1e-5, kind=kind)
     for _ in range(steps_before):
-        optimizer.step(loss_of(model, inputs), max_grad_norm=0.5)
-    optimizer.learning_rate = 0.02
-    restored = FlatOptimizer(other.parameters(), learning_rate=0.5, eps=1e-5, kind=kind)
-    restored.step(loss_of(other, inputs), max_grad_norm=0.5)
+        optimizer.step(loss_of(model, inputs), learning_rate=0.01, max_grad_norm=0.5)
+    restored = FlatOptimizer(other.parameters(), eps=1e-5, kind=kind)
+    restored.step(loss_of(other, inputs), learning_rate=0.5, max_grad_norm=0.5)
     other.load_state_dict(model.state_dict())
     restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for _ in range(3):
-        optimizer.step(loss_of(model, inputs), max_grad_norm=0.5)
-        restored.step(loss_of(other, inputs), max_grad_norm=0.5)
+        optimizer.step(loss_of(model, inputs), learning_rate=0.02, max_grad_norm=0.5)
+        restored.step(loss_of(other, inputs), learning_rate=0.02, max_grad_norm=0.5)
         assert torch.equal(optimizer.flat, restored.flat)
 
 
 def test_a_restored_optimizer_has_moments_of_its_own() -> None:
     (model, inputs), (other, _) = problem(), problem()
-    optimizer, restored = (FlatOptimizer(m.parameters(), learning_rate=0.01, eps=1e-5) for m in (model, other))
-    optimizer.step(loss_of(model, inputs), max_grad_norm=None)
+    optimizer, restored = (FlatOptimizer(m.parameters(), eps=1e-5, kind="adam") for m in (model, other))
+    optimizer.step(loss_of(model, inputs), learning_rate=0.01, max_grad_norm=None)
     state = optimizer.state_dict()
     restored.load_state_dict(state)
     before = {name: tensor.clone() for name, tensor in state["moments"].items()}
-    restored.step(loss_of(other, inputs), max_grad_norm=None)
+    restored.step(loss_of(other, inputs), learning_rate=0.01, max_grad_norm=None)
     assert all(torch.equal(before[name], tensor) for name, tensor in optimizer.state_dict()["moments"].items())
 
 
 def test_a_parameter_that_is_not_finite_is_noticed() -> None:
     model, _ = problem()
-    optimizer = FlatOptimizer(model.parameters(), learning_rate=0.01, eps=1e-5)
+    optimizer = FlatOptimizer(model.parameters(), eps=1e-5, kind="adam")
     assert optimizer.is_finite()
     for value in (math.nan, math.inf):
         next(model.parameters()).data[0, 0] = value

@@ -22,16 +22,15 @@ from conformance import differences, rows_of, small_config, train_state, trainin
 from rl_training.data.rollout import Rollout
 from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.checkpointing import load_checkpoint
-from rl_training.experiment.manager import resume_run, train_run
 from rl_training.runtime.collector import PolicySnapshot
+from rl_training.runtime.manager import resume_run, train_run
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import load_session
 from support import FaultyEnv, ScriptedEnv
 
 ray = pytest.importorskip("ray")
-from rl_training.experiment.ray_runs import train_in_parallel  # noqa: E402
-from rl_training.runtime import ray_session  # noqa: E402
-from rl_training.runtime.ray_session import connect  # noqa: E402
+from rl_training.distributed.connection import connect  # noqa: E402
+from rl_training.distributed.runs import train_in_parallel  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
@@ -106,8 +105,7 @@ def test_async_goes_on_with_a_local_run_overlaps_and_measures_its_lag(
     run_dir, before = train_state(small_config("impala", tmp_path))
     resume_run(run_dir, total_timesteps=1024, backend="ray", ray_mode="async")
     rows, progress = training_rows(run_dir), load_checkpoint(run_dir)["progress"]
-    assert rows[-1]["fragment_lag"] >= 1
-    assert rows[-1]["policy_lag"] == rows[-1]["fragment_lag"]
+    assert rows[-1]["policy_lag"] >= 1
     assert max(row.get("overlap", 0) for row in rows) > 0
     assert len(puts) == progress["iterations"] - before["progress"]["iterations"], "once per version, not per worker"
     assert progress["global_step"] == rows[-1]["global_step"] >= 1024
@@ -123,7 +121,8 @@ def test_async_replays_keep_the_workers_streams_apart(tmp_path: Path) -> None:
             session.learner.replay.add(rollout)
             sources.append(rollout.source)
         replay = session.learner.replay.state_dict()
-    for first, last in pairwise(np.cumsum([0, *replay["filled"]])):
+    assert (replay["ends"] <= session.learner.replay.places).all()  # nothing was overwritten yet
+    for first, last in pairwise(np.cumsum([0, *replay["ends"]])):
         t = replay["columns"]["obs"][first:last, 1]
         assert ((np.diff(t) == 1) | replay["columns"]["is_first"][first + 1 : last]).all()
 
@@ -142,7 +141,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced_and_its_fragment_counted(tmp_pa
 def test_a_worker_that_does_so_again_and_again_stops_the_run(
     fate: str, error: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_training.runtime.ray_collector.MAX_DEATHS", 1)
+    monkeypatch.setattr("rl_training.distributed.collector.MAX_DEATHS", 1)
     config = ray_config("ppo", tmp_path, workers=1, step_timeout_s=1.0)
     with pytest.raises(error, match=message):
         train_run(config, env=partial(DoomedEnv, tmp_path / "met", fate))
@@ -161,16 +160,16 @@ def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "init", fails)
     with pytest.raises(RLTrainingError, match=r"attempt 3 of 3.*timed out during startup.*overloaded"):
-        ray_session.connect(None)
+        connect(None)
     assert caplog.text.count("trying again") == 2
 
 
-@pytest.mark.parametrize("algo", ["ppo", "a2c", "trpo", "recurrent_ppo", "impala", "appo"])
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "trpo", "recurrent_ppo", "impala", "appo", "ppg", "gail"])
 def test_two_learners_with_half_of_each_minibatch_equal_one(algo: str, tmp_path: Path) -> None:
     sequences = {"sequence_length": 11} if algo == "recurrent_ppo" else {}
     odd = {"algo_kwargs": {"rollout_steps": 33, "normalize_advantages": True, **sequences}, "backend": "sync"}
-    if algo == "trpo":
-        odd["total_timesteps"] = 66  # one step: conjugate gradients magnify rounding from each to the next
+    if algo == "trpo":  # its conjugate gradients magnify rounding, of several learners and of kernels
+        odd["algo_kwargs"]["cg_damping"] = 1.0
     _, alone = train_state(small_config(algo, tmp_path, **odd))
     _, shared = train_state(small_config(algo, tmp_path, learners=2, **odd))
     for name, weight in alone["learner"]["algorithm"]["policy"].items():

@@ -12,7 +12,7 @@ from conformance import (
     train_state,
 )
 from rl_training.experiment.checkpointing import load_checkpoint
-from rl_training.experiment.manager import resume_run
+from rl_training.runtime.manager import resume_run
 
 
 @pytest.mark.parametrize(("control", "start", "end"), [("clip_coef", 0.3, 0.1), ("ent_coef", 0.02, 0.0)])

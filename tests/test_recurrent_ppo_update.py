@@ -95,7 +95,7 @@ def test_the_first_minibatch_has_ratio_one(cell: str, share_torso: bool, sequenc
         torch.testing.assert_close(ratio[valid], torch.ones(int(valid.sum())), atol=1e-5, rtol=0)
         values = evaluated.values.reshape(valid.shape)
         torch.testing.assert_close(values, batch["values"].T, atol=1e-4, rtol=1e-5)
-        list(session.learner.learn(rollout, global_step=0))
+        list(session.learner.learn(rollout))
 
 
 def batch_of(session: Session, rollout: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def test_other_spaces_train_too(env: Any) -> None:
     session = make_session(env, rollout_steps=16)
     rollout = session.collector.collect(16)
     before = session.learner.algorithm.optimizer.flat.detach().clone()
-    results = list(session.learner.learn(rollout, global_step=0))
+    results = list(session.learner.learn(rollout))
     assert sum(result.num_gradient_steps for result in results) == 16
     assert (session.learner.algorithm.optimizer.flat != before).any()
 

@@ -17,14 +17,14 @@ from rl_training.data.trees import tree_leaves
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
-from rl_training.models.actor_critic import ActorCritic, PolicyOptions
+from rl_training.models.actor_critic import ActorCritic
 from rl_training.runtime.collector import LocalCollector
-from support import ScriptedDictEnv, ScriptedEnv
+from support import ScriptedDictEnv, ScriptedEnv, policy_options
 
 
 def rollouts(env: Callable[[], gym.Env], *lengths: int, num_envs: int = 1, backend: Any = "sync") -> list[Rollout]:
     envs = make_envs(EnvSpec(env, {}, (), backend), num_envs)
-    collector = LocalCollector(envs, ActorCritic(Spaces(*envs.spaces), PolicyOptions()), seed=0)
+    collector = LocalCollector(envs, ActorCritic(Spaces(*envs.spaces), policy_options()), seed=0)
     # A copy, since the collector uses its buffers again.
     return [copy.deepcopy(collector.collect(length)) for length in lengths]
 

@@ -61,7 +61,7 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_light_modules_do_not_import_torch_or_rich() -> None:
-    modules = "rl_training.errors", *(f"rl_training.experiment.{name}" for name in ("runs", "logging", "display"))
+    modules = [f"rl_training.{name}" for name in ("errors", "experiment.runs", "experiment.logging", "runtime.display")]
     code = f"import sys, {', '.join(modules)}; print(sorted({{'torch', 'rich'}} & set(sys.modules)))"
     assert in_another_process(code).stdout.strip() == "[]"
 

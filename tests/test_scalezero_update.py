@@ -11,17 +11,16 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rl_training.algorithms.scalezero import ScaleZero, balance_loss, expert_use, latent_loss
+from rl_training.algorithms.scalezero import ScaleZero, ScaleZeroParams, balance_loss, expert_use, latent_loss
 from rl_training.envs.multitask import TaskObservations
 from rl_training.envs.types import Spaces
-from rl_training.models.scalezero import ScaleZeroModel, ScaleZeroOptions
-from rl_training.models.scalezero_weights import ScaleZeroWeights
-from rl_training.models.torsos import TorsoOptions
-from rl_training.models.transformer import AdaptedLinear, Experts, TransformerOptions
+from rl_training.kernels.planning_transformer import CompiledScaleZero, scalezero_weights
+from rl_training.models.scalezero import ScaleZeroModel
+from rl_training.models.transformer import AdaptedLinear, Experts
 from rl_training.ops.unroll import observed_states
-from rl_training.runtime.scalezero_trainer import ScaleZeroLearner, ScaleZeroParams
+from rl_training.runtime.scalezero_trainer import ScaleZeroLearner
 from rl_training.search.policy import SEARCH_POLICY, GumbelPolicy
-from rl_training.search.transformer import recurrent_of
+from support import scalezero_options, transformer_options
 from test_muzero_update import batch_of, column, rollout_of
 
 ALONE = Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(3))
@@ -31,22 +30,20 @@ BOTH = Spaces(TaskObservations(["long", "short"], [ALONE, OTHER]), spaces.Discre
 
 def small_model(space: Spaces = ALONE, *, noisy: bool = True, context: int = 4, **options: int) -> ScaleZeroModel:
     torch.manual_seed(0)
-    widths = {name: options.pop(name, default) for name, default in (("latent_size", 16), ("hidden_size", 24))}
-    sizes = {**widths, "support_size": 3, "context": context}
-    transformer = TransformerOptions(**{"num_experts": 3, **options})
-    model = ScaleZeroModel(space, ScaleZeroOptions(TorsoOptions((16,), "relu"), **sizes, transformer=transformer))
+    sizes = {"hidden_sizes": (16,), "latent_size": 16, "hidden_size": 24, "support_size": 3, "num_experts": 3}
+    model = ScaleZeroModel(space, scalezero_options(**{**sizes, **options}, unroll_steps=context))
     if noisy:
         for parameter in model.parameters():
             parameter.data.normal_(0.0, 0.3)
     return model
 
 
-def small_scalezero(space: Spaces = ALONE, *, learning_rate: float = 3e-3, **options: Any) -> ScaleZero:
-    stages = options.get("adapter_stages", 0)
-    acting = {"discount": 0.9, "num_simulations": 8, "temperature": 1.0, "max_depth": 4}
+def small_scalezero(space: Spaces = ALONE, *, learning_rate: float = 3e-3, **changes: Any) -> ScaleZero:
+    acting = {"gamma": 0.9, "num_simulations": 8, "temperature": 1.0}
     rule = {"max_considered_actions": 16, "c_visit": 50.0, "c_scale": 0.1}
-    policy = GumbelPolicy(small_model(space, noisy=False, adapter_stages=stages, adapter_rank=2), **acting, **rule)
-    return ScaleZero(policy, learning_rate=learning_rate, **options)
+    params = ScaleZeroParams(learning_rate=learning_rate, **acting, **rule, **changes)
+    model = small_model(space, noisy=False, adapter_stages=params.adapter_stages, adapter_rank=2)
+    return ScaleZero(GumbelPolicy(model, params, max_depth=4, first_action=0), params)
 
 
 def observations(space: Spaces, *shape: int) -> Any:
@@ -117,9 +114,8 @@ def test_the_compiled_network_equals_the_torch_one_at_every_depth(space: Spaces,
     model = small_model(space, **options)
     if "adapter_stages" in options:
         model.transformer.enter_stage(2)
-    weights, rows = model.planner(), model.initial(observations(space, 7))[0]
-    assert isinstance(weights, ScaleZeroWeights)
-    compiled = recurrent_of(weights)
+    rows = model.initial(observations(space, 7))[0]
+    compiled = CompiledScaleZero(scalezero_weights(model)).recurrent
     for depth in range(4):
         actions = torch.randint(2, (7,))
         expected, answers = model.recurrent(rows, actions), compiled(rows, actions)
@@ -149,7 +145,7 @@ def test_later_tokens_do_not_reach_earlier_ones() -> None:
 def test_a_token_goes_to_its_likeliest_experts(per_token: int, rows: int) -> None:
     """The sum over all experts, with a gate of 0 for those that were not chosen."""
     torch.manual_seed(0)
-    layer = Experts(8, 12, TransformerOptions(num_experts=4, experts_per_token=per_token))
+    layer = Experts(8, 12, transformer_options(num_experts=4, experts_per_token=per_token))
     x = torch.randn(rows, 8)
     mixed, chances = layer(x)
     gates = torch.where(chances >= chances.sort(descending=True).values[:, per_token - 1, None], chances, 0.0)
@@ -195,7 +191,7 @@ def test_tasks_have_encoders_statistics_and_heads_of_their_own() -> None:
     model = small_model(BOTH)
     obs = observations(BOTH, 400)
     obs["obs_1"] = (obs["obs_1"] * 5.0 + 3.0) * (obs["task"] == 1)[:, None]
-    model.observe(obs)
+    model.update_statistics(obs)
     assert model.encoders[1].normalizer.stats.mean.mean().item() == pytest.approx(3.0, abs=0.5)
     assert model.encoders[0].normalizer.stats.mean.mean().item() == pytest.approx(0.0, abs=0.2)
     value = model.initial(obs)[1]

@@ -95,7 +95,7 @@ def test_a_schedule_may_begin_late() -> None:
     ("spec", "complaint"),
     [
         ("linaer", "unknown kind 'linaer'; did you mean 'linear'?"),
-        ("xyz", f"unknown kind 'xyz'; expected one of {', '.join(SCHEDULE_KINDS)}"),
+        ("xyz", f"unknown kind 'xyz'; choose from {', '.join(SCHEDULE_KINDS)}"),
         ({"kind": 3}, "unknown kind 3"),
         ({"kind": "linear", "start": 1, "ende": 0}, "unknown key 'ende' for kind 'linear'; did you mean 'end'?"),
         ({"kind": "linear", "power": 2}, "unknown key 'power' for kind 'linear'"),

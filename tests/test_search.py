@@ -15,12 +15,14 @@ from torch import Tensor
 
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.envs.types import Spaces
-from rl_training.models.muzero import CompiledModel, MuZeroModel, MuZeroOptions
+from rl_training.kernels import planning, using
+from rl_training.kernels.mlp_weights import weights_of
+from rl_training.kernels.tools.matmul import matmul
+from rl_training.models.muzero import MuZeroModel
 from rl_training.ops import search as ops
-from rl_training.search import mlp
-from rl_training.search.matmul import matmul
 from rl_training.search.rules import PUCT, Rule, gumbel, puct
 from rl_training.search.search import Roots, Searched, search
+from support import muzero_options
 
 # ---- the arithmetic
 
@@ -104,7 +106,7 @@ class Table:
         logits, values = self.logits[index].astype(np.float32), self.values[index].astype(np.float32)
         return Roots(torch.tensor(index, dtype=torch.float32)[:, None], logits, values, **options)
 
-    def __call__(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         at = (latents[:, 0].long().numpy(), actions.numpy())
         after = self.following[at]
         answers = (after[:, None], self.rewards[at], self.values[after], self.logits[after])
@@ -323,7 +325,7 @@ def test_a_root_does_not_notice_its_neighbours(rule: Rule) -> None:
 
 def mlp_model(actions: int = 3, **sizes: int) -> MuZeroModel:
     torch.manual_seed(0)
-    options = MuZeroOptions(**{"latent_size": 13, "hidden_size": 22, "support_size": 5, **sizes})
+    options = muzero_options(**{"latent_size": 13, "hidden_size": 22, "support_size": 5, **sizes})
     model = MuZeroModel(Spaces(spaces.Box(-1, 1, (4,)), spaces.Discrete(actions)), options)
     for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.5)
@@ -338,9 +340,8 @@ def mlp_roots(model: MuZeroModel, obs: Tensor) -> Roots:
 
 @torch.no_grad()
 def search_mlp(model: MuZeroModel, roots: Roots, rule: Rule, *, in_torch: bool = False) -> Searched:
-    compiled = model.planner()
-    assert isinstance(compiled, CompiledModel)
-    return search(roots, model.recurrent if in_torch else compiled, rule=rule, num_simulations=30, discount=0.95)
+    with using("off" if in_torch else "auto"):
+        return search(roots, model, rule=rule, num_simulations=30, discount=0.95)
 
 
 @torch.no_grad()
@@ -349,9 +350,7 @@ def test_the_compiled_network_equals_the_torch_one(size: int, hidden: int) -> No
     model = mlp_model(latent_size=size, hidden_size=hidden)
     latents, actions = torch.rand(7, size), torch.randint(3, (7,))
     answers = [np.empty(shape, dtype=np.float32) for shape in ((7, size), (7, 3), (7,), (7,))]
-    compiled = model.planner()
-    assert isinstance(compiled, CompiledModel)
-    mlp.recurrent(latents.numpy(), actions.numpy(), *compiled, *answers)
+    planning.recurrent(latents.numpy(), actions.numpy(), *weights_of(model), *answers)
     following, rewards, values, logits = model.recurrent(latents, actions)
     for found, expected in zip(answers, (following, logits, rewards, values), strict=True):
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
@@ -388,17 +387,45 @@ def test_a_compiled_search_equals_the_one_that_calls_torch(rule: Rule) -> None:
 
 def test_the_weights_of_the_compiled_network_follow_the_optimizer() -> None:
     model = mlp_model()
-    optimizer = FlatOptimizer(model.parameters(), learning_rate=0.1, eps=1e-5)
-    compiled = model.planner()
-    assert isinstance(compiled, CompiledModel)
-    weights = compiled.weights
-    before = weights.latent.copy()
-    optimizer.step(model.recurrent(torch.rand(2, 13), torch.tensor([0, 1]))[0].square().sum(), max_grad_norm=None)
-    assert not np.array_equal(weights.latent, before)
-    np.testing.assert_array_equal(weights.latent, model.next_latent.weight.detach().t().numpy())
+    optimizer = FlatOptimizer(model.parameters(), eps=1e-5, kind="adam")
+    before = planning.mlp_weights(model)
+    assert planning.mlp_weights(model) is before
+    loss = model.recurrent(torch.rand(2, 13), torch.tensor([0, 1]))[0].square().sum()
+    optimizer.step(loss, learning_rate=0.1, max_grad_norm=None)
+    after = planning.mlp_weights(model).weights
+    assert not np.array_equal(after.latent, before.weights.latent)
+    np.testing.assert_array_equal(after.latent, model.next_latent.weight.detach().t().numpy())
+    model.load_state_dict(mlp_model().state_dict())
+    np.testing.assert_array_equal(planning.mlp_weights(model).weights.latent, before.weights.latent)
+
+
+@torch.no_grad()
+def test_a_layer_that_a_user_put_in_is_asked() -> None:
+    """A head that says 7 of every state: whatever is searched, the root is worth about that."""
+
+    class Seven(torch.nn.Linear):
+        pass
+
+    model = mlp_model()
+    roots = mlp_roots(model, torch.randn(6, 4))
+    compiled = search_mlp(model, roots, puct())
+    model.value_head = Seven(22, 11)  # nothing but its type is new to the search
+    torch.nn.init.zeros_(model.value_head.weight)
+    model.value_head.bias.data = torch.tensor([0.0] * 10 + [100.0])
+    for model_rule in (puct(), gumbel()):
+        found, plain = search_mlp(model, roots, model_rule), search_mlp(model, roots, model_rule, in_torch=True)
+        np.testing.assert_array_equal(found.values, plain.values)
+    assert not np.array_equal(found.values, compiled.values)
 
 
 # ---- planning with the true dynamics
+
+
+class TrueCartPole:
+    """A model that is right."""
+
+    def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return cartpole_step(latents, actions)
 
 
 def cartpole_step(latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -426,6 +453,6 @@ def test_true_dynamics_plan_cartpole_without_learning(rule: Rule) -> None:
     nothing = np.zeros((4, 2), dtype=np.float32)
     for _ in range(200):
         roots = Roots(state, nothing, nothing[:, 0])
-        found = search(roots, cartpole_step, rule=rule, num_simulations=24, discount=0.99)
+        found = search(roots, TrueCartPole(), rule=rule, num_simulations=24, discount=0.99)
         state, alive, *_ = cartpole_step(state, torch.from_numpy(found.actions))
         assert alive.all()

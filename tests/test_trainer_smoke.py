@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import signal
@@ -14,8 +15,9 @@ from conformance import differences, rows_of, small_config, train_state, trainin
 from rl_training.algorithms.base import UpdateResult
 from rl_training.errors import EnvironmentFault, NonFiniteError, StoppedBySignal
 from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoint
-from rl_training.experiment.manager import resume_run, train_run
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.evaluation import Evaluation
+from rl_training.runtime.manager import resume_run, train_run
 from rl_training.runtime.session import Session
 from support import FaultyEnv
 
@@ -40,8 +42,70 @@ class Recorder(Callback):
 def test_callbacks_hear_of_every_update_in_order(tmp_path: Path) -> None:
     recorder = Recorder()
     train_state(small_config("ppo", tmp_path, backend="sync", total_timesteps=64), callbacks=[recorder])
-    # One rollout: the values' metrics, then 2 epochs of 2 minibatches.
-    assert recorder.hooks == ["start", *["update"] * 5, "checkpoint", "end"]
+    # One rollout: 2 epochs of 2 minibatches.
+    assert recorder.hooks == ["start", *["update"] * 4, "checkpoint", "end"]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "impala"])
+def test_an_update_is_heard_of_once_for_each_gradient_step(algo: str, tmp_path: Path) -> None:
+    recorder = Recorder()
+    run_dir, state = train_state(small_config(algo, tmp_path), callbacks=[recorder])
+    assert recorder.hooks.count("update") == state["progress"]["gradient_steps"] > 0
+    # What belongs to a rollout and to no update is in its row nevertheless.
+    assert all("explained_variance" in row for row in training_rows(run_dir))
+
+
+def test_what_a_callback_adds_to_a_row_reaches_the_files(tmp_path: Path) -> None:
+    class Doubled(Callback):
+        def on_log(self, session: Session, row: dict[str, Any]) -> None:
+            row["twice_the_step"] = 2 * row["global_step"]
+
+    config = small_config("ppo", tmp_path, loggers=["jsonl", "csv"])
+    result = train_run(config, callbacks=[Doubled()])
+    assert result.run_dir is not None
+    rows = training_rows(result.run_dir)
+    assert [row["twice_the_step"] for row in rows] == [2 * row["global_step"] for row in rows] != []
+    with (result.run_dir / "metrics.csv").open() as file:
+        written = [row["twice_the_step"] for row in csv.DictReader(file) if row["gradient_steps"]]
+    assert [float(value) for value in written] == [row["twice_the_step"] for row in rows]
+    assert result.metrics["twice_the_step"] == rows[-1]["twice_the_step"]
+
+
+class Evaluations(Callback):
+    def __init__(self) -> None:
+        self.heard: list[Evaluation] = []
+        self.best: list[int] = []
+
+    def on_evaluation(self, session: Session, evaluation: Evaluation) -> None:
+        self.heard.append(evaluation)
+
+    def on_best(self, session: Session, step: int) -> None:
+        self.best.append(step)
+
+
+@pytest.mark.parametrize(("interval", "steps"), [(None, [256]), (128, [128, 256, 256])])
+def test_the_final_evaluation_is_heard_of_too_and_there_is_a_best(
+    interval: int | None, steps: list[int], tmp_path: Path
+) -> None:
+    evaluations = Evaluations()
+    config = small_config("ppo", tmp_path, backend="sync", eval_interval=interval)
+    result = train_run(config, callbacks=[evaluations])
+    assert [evaluation.step for evaluation in evaluations.heard] == steps
+    assert evaluations.heard[-1] == result.evaluation
+    assert result.run_dir is not None
+    logged = [row for row in rows_of(result.run_dir) if "eval_return_mean" in row]
+    assert logged == [evaluation.row() for evaluation in evaluations.heard]
+    best = CheckpointStore(result.run_dir).best()
+    assert best is not None
+    assert best.name == f"step-{evaluations.best[-1]}"
+    returns = {evaluation.step: evaluation.return_mean for evaluation in evaluations.heard}
+    assert returns[evaluations.best[-1]] == max(returns.values())
+
+
+def test_without_evaluations_there_is_none_at_the_end_either(tmp_path: Path) -> None:
+    evaluations = Evaluations()
+    result = train_run(small_config("ppo", tmp_path, total_timesteps=64, eval_episodes=0), callbacks=[evaluations])
+    assert (evaluations.heard, evaluations.best, result.evaluation) == ([], [], None)
 
 
 def test_metrics_are_means_over_the_interval_not_the_last_minibatch(tmp_path: Path) -> None:

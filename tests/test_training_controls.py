@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_training.algorithms.params import LiveParams
+from rl_training.algorithms.ppo import PPOParams
 from rl_training.runtime.controls import (
     CLIP_COEF,
     ENT_COEF,
@@ -254,6 +256,22 @@ def test_errors_use_the_spelling_of_the_coefficient_key() -> None:
         resolve_entropy_coefficient({"ent_coef": 0.1, "entropy_coef": 0.1}, step=0, default=0.1)
     with pytest.raises(ValueError, match=re.escape("did you mean 'entropy_coef'?")):
         resolve_entropy_coefficient({}, step=0, default=0.1, coefficient_key="entropy_coeff")
+
+
+def test_live_parameters_are_those_given_until_a_control_moves_them() -> None:
+    given_params = PPOParams(clip_coef=0.3)
+    live = LiveParams(given_params)
+    assert {name: getattr(live, name) for name in PPOParams.model_fields} == given_params.model_dump()
+    live.move({"clip_coef": 0.1})
+    assert (live.clip_coef, live.vf_coef, given_params.clip_coef) == (0.1, 0.5, 0.3)
+
+
+@pytest.mark.parametrize("name", ["clip_coef", "no_such_parameter"])
+def test_live_parameters_refuse_assignment(name: str) -> None:
+    live = LiveParams(PPOParams(clip_coef=0.3))
+    with pytest.raises(AttributeError, match=f"{name} is a parameter: only controls move it"):
+        setattr(live, name, 0.1)
+    assert live.clip_coef == 0.3
 
 
 @given(

@@ -12,6 +12,7 @@ import torch
 from rl_training import TRPO
 from rl_training.algorithms.base import UpdateResult
 from rl_training.errors import ConfigError
+from rl_training.kernels import using
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.session import Session
 from support import BitsEnv, DictEnv, IdentityImageEnv, TargetEnv, TwoAnswersEnv
@@ -65,11 +66,11 @@ def test_the_products_in_numpy_are_those_of_autograd(activation: str) -> None:
     session, batch = collected(hidden_sizes=(8, 6), activation=activation)
     algorithm = session.learner.algorithm
     dist = session.policy.distribution(batch["obs"])
-    fused = algorithm.fisher_product(dist, batch)
-    session.policy.fused = None
     plain = algorithm.fisher_product(dist, batch)
+    with using("auto"):
+        kernel = algorithm.fisher_product(dist, batch)
     for vector in torch.randn(3, sum(p.numel() for p in algorithm.actor)):
-        torch.testing.assert_close(fused(vector), plain(vector), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(kernel(vector), plain(vector), rtol=1e-4, atol=1e-6)
 
 
 def test_a_step_raises_the_surrogate_within_the_bound_and_leaves_the_critic_alone() -> None:
@@ -94,11 +95,12 @@ def test_the_critic_moves_without_the_policy_and_its_loss_falls() -> None:
 
 
 def test_the_critics_step_without_autograd_is_the_same_step() -> None:
-    (fused, batch), (plain, _) = collected(learning_rate=0.01), collected(learning_rate=0.01)
-    assert fused.learner.algorithm.policy.fused is not None
-    plain.learner.algorithm.policy.fused = None
+    sessions, batch = [collected(learning_rate=0.01)[0] for _ in range(2)], collected(learning_rate=0.01)[1]
     for _ in range(3):
-        results = [session.learner.algorithm.update_critic(batch).metrics for session in (fused, plain)]
+        results = []
+        for session, mode in zip(sessions, ("auto", "off"), strict=True):
+            with using(mode):
+                results.append(session.learner.algorithm.update_critic(batch).metrics)
         for name in results[1]:
             assert float(results[0][name]) == pytest.approx(float(results[1][name]), rel=1e-4)
 

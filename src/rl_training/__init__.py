@@ -9,9 +9,9 @@ _LAZY = {
     "TrainConfig": "rl_training.experiment.config",
     "TrainResult": "rl_training.runtime.workflows",
     "Callback": "rl_training.runtime.callbacks",
-    "train_run": "rl_training.experiment.manager",
-    "resume_run": "rl_training.experiment.manager",
-    "list_runs": "rl_training.experiment.manager",
+    "train_run": "rl_training.runtime.manager",
+    "resume_run": "rl_training.runtime.manager",
+    "list_runs": "rl_training.runtime.manager",
     "evaluate_checkpoint": "rl_training.runtime.workflows",
 }
 

@@ -1,6 +1,8 @@
 """The package's exceptions; each class says with which code the command line exits."""
 
 import importlib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from types import ModuleType
 
 WHAT_NEEDS_EXTRA = {
@@ -62,6 +64,13 @@ class StoppedBySignal(RLTrainingError):
         super().__init__(f"stopped by signal {int(signum)}")
         self.signum = int(signum)
         self.exit_code = 128 + self.signum
+
+
+def did_you_mean(word: object, options: Iterable[str]) -> str:
+    """The cure for a misspelt `word`: the nearest option, or all of them when none is near."""
+    options = list(options)
+    close = get_close_matches(str(word), options, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(options)}"
 
 
 def missing_extra(extra: str, package: str) -> MissingExtraError:

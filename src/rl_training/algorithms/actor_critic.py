@@ -1,62 +1,72 @@
-"""What the algorithms with a policy, a value function and one optimizer have in common."""
+"""What the algorithms with a policy and a value function have in common: their parameters, and one optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
+from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.models.actor_critic import ActorCritic, FusedPolicy
-from rl_training.ops.fused import LossGradient, categorical, categorical_gradient
+from rl_training.algorithms.params import Params
+from rl_training.algorithms.peers import ALONE, Peers
+from rl_training.models.actor_critic import ActorCritic
+from rl_training.ops.losses import normalize
+
+
+class PolicyParams(Params):
+    """The parameters of every algorithm with an `ActorCritic` policy."""
+
+    learning_rate: PositiveFloat = 3e-4
+    gamma: float = Field(0.99, ge=0, le=1)
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+    ent_coef: float = Field(0.0, ge=0)
+    max_grad_norm: PositiveFloat = 0.5
+    normalize_advantages: bool = True
+    rollout_steps: PositiveInt = Field(128, description="rows of every environment in a rollout")
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    adam_eps: PositiveFloat = 1e-5
+    hidden_sizes: tuple[PositiveInt, ...] = (64, 64)
+    activation: Literal["tanh", "relu", "silu", "elu"] = "tanh"
+    cnn: Literal["nature", "impala"] = "nature"
+    share_torso: bool | None = Field(None, description="policy and value share features; default: for images only")
+    log_std_init: float = 0.0
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+
+
+class ActorCriticParams(PolicyParams):
+    """The parameters of those with one loss for policy and value."""
+
+    vf_coef: float = Field(0.5, ge=0)
 
 
 class ActorCriticAlgorithm(Algorithm):
-    """Holds the scalars that controls move; `gamma` and `gae_lambda` are read by whoever computes advantages."""
+    """Holds a policy with its value function, and the optimizer of both."""
 
     state_parts: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
     policy: ActorCritic
+    params: Any
+    peers: Peers = ALONE
 
-    def __init__(
-        self,
-        policy: ActorCritic,
-        *,
-        learning_rate: float,
-        ent_coef: float = 0.0,
-        vf_coef: float = 0.5,
-        max_grad_norm: float = 0.5,
-        gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        adam_eps: float = 1e-5,
-        optimizer: str = "adam",
-    ) -> None:
+    def __init__(self, policy: ActorCritic, params: Any) -> None:
         self.policy = policy
-        self.optimizer = FlatOptimizer(policy.parameters(), learning_rate=learning_rate, eps=adam_eps, kind=optimizer)
-        self.ent_coef = ent_coef
-        self.vf_coef = vf_coef
-        self.max_grad_norm = max_grad_norm
-        self.gamma = gamma
-        self.gae_lambda = gae_lambda
+        self.params = params
+        self.optimizer = FlatOptimizer(policy.parameters(), eps=params.adam_eps, kind=params.optimizer)
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
-    def descend_fused(
-        self,
-        fused: FusedPolicy,
-        inputs: NDArray[np.float32],
-        batch: Batch,
-        gradient_of: Callable[..., LossGradient],
-        columns: Sequence[str],
-        options: Mapping[str, Any],
-    ) -> UpdateResult:
-        """A gradient step without autograd, for policies that have a NumPy form; the same to rounding."""
-        policy = categorical(fused.actor.forward(inputs), batch["actions"].numpy())
-        values = fused.critic.forward(inputs)[0]
-        arrays = {name: batch[name].numpy() for name in columns}
-        gradient = gradient_of(policy.logprobs, policy.entropy, values, arrays, **options)
-        fused.actor.backward(categorical_gradient(policy, gradient.to_logprobs, gradient.to_entropy))
-        fused.critic.backward(gradient.to_values[None])
-        grad_norm = self.optimizer.apply_gradient(max_grad_norm=self.max_grad_norm)
-        return UpdateResult(gradient.metrics | {"grad_norm": grad_norm})
+    def join(self, peers: Peers) -> None:
+        """From here on every batch is a share, and a mean over rows is one over the rows of all learners."""
+        self.peers = peers
+        self.optimizer.combine_ = peers.mean_
+
+    def descend_along(self, loss: Tensor) -> Tensor:
+        """One step of the optimizer; returns the gradient's norm before clipping."""
+        params = self.params
+        return self.optimizer.step(loss, learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
+
+    def usable(self, advantages: Tensor) -> Tensor:
+        """The advantages as losses take them: normalised over the rows of all learners, if the parameters say so."""
+        if not self.params.normalize_advantages:
+            return advantages
+        return normalize(advantages, mean_of=lambda x: self.peers.mean_(x.mean()))

@@ -6,17 +6,28 @@ arXiv:1802.01561), the target network IMPACT's (Luo et al., 2020, arXiv:1912.001
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import Batch, UpdateResult
-from rl_training.algorithms.impala import IMPALA
+from rl_training.algorithms.impala import IMPALA, VTraceParams
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import Tree
 from rl_training.models.actor_critic import ActorCritic, Evaluated
-from rl_training.ops.losses import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss, normalize
+from rl_training.ops.losses import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss
+
+
+class APPOParams(VTraceParams):
+    clip_coef: float = Field(0.2, ge=0)
+    kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the target network, or to the policy that acted")
+    target_update_interval: PositiveInt | None = Field(
+        None, description="updates between copies to the target network, which gives V-trace its ratios; default: none"
+    )
+    update_epochs: PositiveInt = Field(4, description="passes over each rollout")
+    normalize_advantages: bool = True
 
 
 class APPOLoss(NamedTuple):
@@ -37,15 +48,13 @@ def appo_loss(
     vf_coef: float,
     kl_coef: float = 0.0,
     kl: Tensor | None = None,
-    normalize_advantages: bool = False,
 ) -> APPOLoss:
     """Clipped surrogate against the policy that acted, value error to V-trace's targets, entropy bonus, KL penalty.
 
     `kl` is that to the target network; without one, the penalty is on the KL to the policy that acted.
     """
-    advantages = normalize(batch["advantages"]) if normalize_advantages else batch["advantages"]
     log_ratio = evaluated.logprobs - batch["behavior_logprobs"]
-    policy_loss = clipped_surrogate(log_ratio, advantages, clip_coef)
+    policy_loss = clipped_surrogate(log_ratio, batch["advantages"], clip_coef)
     value_loss = clipped_value_loss(evaluated.values, evaluated.values, batch["returns"], None)
     entropy = evaluated.entropy.mean()
     kl = approx_kl(log_ratio) if kl is None else kl
@@ -58,24 +67,20 @@ class APPO(IMPALA):
 
     state_parts = (*IMPALA.state_parts, "target")
 
-    def __init__(
-        self,
-        policy: ActorCritic,
-        *,
-        clip_coef: float,
-        kl_coef: float = 0.0,
-        target_update_interval: int | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(policy, pg_rho_bar=None, **options)
-        self.clip_coef = clip_coef
-        self.kl_coef = kl_coef
-        self.target = TargetNetwork(policy, target_update_interval) if target_update_interval else None
+    params: APPOParams  # type: ignore[assignment]
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
-        result = super().update(batch, global_step=global_step)
+    def __init__(self, policy: ActorCritic, params: APPOParams) -> None:
+        super().__init__(policy, params)
+        self.target = TargetNetwork(policy) if params.target_update_interval else None
+
+    @property
+    def pg_rho_bar(self) -> float | None:
+        return None
+
+    def update(self, batch: Batch) -> UpdateResult:
+        result = super().update(batch)
         if self.target is not None:
-            self.target.follow(self.policy)
+            self.target.copy_every(self.params.target_update_interval or 1, self.policy)
         return result
 
     @torch.no_grad()
@@ -87,14 +92,13 @@ class APPO(IMPALA):
         return appo_loss(
             evaluated,
             batch,
-            clip_coef=self.clip_coef,
-            ent_coef=self.ent_coef,
-            vf_coef=self.vf_coef,
-            kl_coef=self.kl_coef,
+            clip_coef=self.params.clip_coef,
+            ent_coef=self.params.ent_coef,
+            vf_coef=self.params.vf_coef,
+            kl_coef=self.params.kl_coef,
             kl=kl,
-            normalize_advantages=self.normalize_advantages,
         )
 
     def metrics(self, loss: APPOLoss, evaluated: Evaluated, batch: Batch) -> dict[str, float | Tensor]:
-        clipped = clip_fraction(loss.log_ratio.detach(), self.clip_coef)
+        clipped = clip_fraction(loss.log_ratio.detach(), self.params.clip_coef)
         return super().metrics(loss, evaluated, batch) | {"clip_fraction": clipped, "kl": loss.kl.detach()}

@@ -1,4 +1,4 @@
-"""What every algorithm is: networks, optimizers, scalars that controls move, and an update."""
+"""What every algorithm is: networks, optimizers, parameters that it reads, and an update."""
 
 from __future__ import annotations
 
@@ -44,27 +44,14 @@ class Stateful:
 
 
 class Algorithm(Stateful, ABC):
-    """Knows no environments, files or schedules. Its scalar hyper-parameters are attributes."""
+    """Knows no environments, files, schedules or kernels. It reads its parameters and keeps no copy of them."""
 
     policy: nn.Module
     optimizer: FlatOptimizer
-
-    @property
-    def learning_rate(self) -> float:
-        """Of the main optimizer."""
-        return self.optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self.optimizer.learning_rate = value
-
-    def apply_controls(self, values: Mapping[str, float]) -> None:
-        """Sets the attribute of each control: the next update uses it."""
-        for name, value in values.items():
-            setattr(self, name, value)
+    params: Any
 
     @abstractmethod
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult: ...
+    def update(self, batch: Batch) -> UpdateResult: ...
 
     def is_finite(self) -> bool:
         """Whether all parameters are finite."""

@@ -5,22 +5,52 @@ Replayed sequences are `[T, B]`, imagined trajectories `[H, N]` with N = T·B: o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
-from rl_training.algorithms.laprop import AdaptivelyClippedOptimizer
+from rl_training.algorithms.optimizer import AdaptivelyClippedOptimizer
+from rl_training.algorithms.replay import ReplayParams
+from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import flatten_time
 from rl_training.models.dreamer import DreamerModel
 from rl_training.models.observation_codec import Seen
 from rl_training.models.rssm import Latent, Observed
 from rl_training.ops.categorical import categorical_kl, symmetric_mean, two_hot_cross_entropy
 from rl_training.ops.returns import lambda_returns
+
+
+class DreamerParams(ReplayParams):
+    renamed: ClassVar[dict[str, str]] = {
+        "replay_ratio": "Dreamer counts replayed observations, and calls it train_ratio: "
+        "updates per step times batch_size times sequence_length"
+    }
+
+    size: Literal["nano", "xxs", "xs", "s", "m", "l", "xl"] = Field("xs", description="of all networks")
+    num_bins: PositiveInt = Field(255, description="of the reward's and the value's distributions")
+    rollout_steps: PositiveInt = Field(16, description="rows of every environment in a rollout")
+    batch_size: PositiveInt = Field(16, description="sequences in an update")
+    sequence_length: PositiveInt = Field(64, ge=2, description="observations in each of them")
+    train_ratio: float = Field(32.0, ge=0, description="observations replayed for each step of the environments")
+    replay_capacity: PositiveInt = Field(1_000_000, description="rows that are kept")
+    learning_rate: PositiveFloat = 4e-5
+    optimizer: Literal["laprop", "adam"] = "laprop"
+    optimizer_eps: PositiveFloat = 1e-20
+    agc: PositiveFloat = Field(0.3, description="largest gradient of a tensor, relative to the tensor")
+    entropy_coef: float = Field(3e-4, ge=0)
+    dyn_scale: float = Field(1.0, ge=0, description="of the loss that teaches the prior")
+    rep_scale: float = Field(0.1, ge=0, description="of the loss that makes the posterior predictable")
+    free_nats: float = Field(1.0, ge=0, description="divergence that costs nothing")
+    replay_value_scale: float = Field(0.3, ge=0, description="of the critic's loss on replayed states")
+    gamma: float = Field(0.997, ge=0, le=1)
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+    horizon: PositiveInt = Field(15, description="imagined steps")
+    slow_critic_rate: float = Field(0.02, gt=0, le=1)
 
 
 def kl_losses(posterior: Tensor, prior: Tensor, *, free_nats: float) -> tuple[Tensor, Tensor]:
@@ -132,52 +162,27 @@ class Dreamer(Algorithm):
     state_parts: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "slow_critic", "return_scale", "noise")
     policy: DreamerModel
 
-    def __init__(
-        self,
-        policy: DreamerModel,
-        *,
-        learning_rate: float,
-        entropy_coef: float = 3e-4,
-        dyn_scale: float = 1.0,
-        rep_scale: float = 0.1,
-        free_nats: float = 1.0,
-        replay_value_scale: float = 0.3,
-        gamma: float = 0.997,
-        gae_lambda: float = 0.95,
-        horizon: int = 15,
-        slow_critic_rate: float = 0.02,
-        agc: float = 0.3,
-        optimizer: str = "laprop",
-        optimizer_eps: float = 1e-20,
-        replay_ratio: float = 32.0,
-    ) -> None:
+    params: DreamerParams
+
+    def __init__(self, policy: DreamerModel, params: DreamerParams) -> None:
         self.policy = policy
+        self.params = params
         self.optimizer = AdaptivelyClippedOptimizer(
-            policy.parameters(), learning_rate=learning_rate, eps=optimizer_eps, kind=optimizer
+            policy.parameters(), eps=params.optimizer_eps, kind=params.optimizer
         )
-        self.slow_critic = copy.deepcopy(policy.critic).requires_grad_(False)
+        self.slow_critic = TargetNetwork(policy.critic)
         self.return_scale = ReturnScale()
         self.noise = NoiseStream()
-        self.entropy_coef = entropy_coef
-        self.dyn_scale = dyn_scale
-        self.rep_scale = rep_scale
-        self.free_nats = free_nats
-        self.replay_value_scale = replay_value_scale
-        self.gamma = gamma
-        self.gae_lambda = gae_lambda
-        self.horizon = horizon
-        self.slow_critic_rate = slow_critic_rate
-        self.agc = agc
-        self.replay_ratio = replay_ratio  # read by whoever decides how many updates there are
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    def update(self, batch: Batch) -> UpdateResult:
+        params = self.params
         seen = self.policy.reader(flatten_time(batch["obs"]))
-        observed = self.observe(seen, batch)
+        observed = self.observed(seen, batch)
         model_loss, metrics = self.model_loss(observed, seen, batch)
         behaviour = self.behaviour_loss(observed.latent, batch)
-        loss = model_loss + behaviour.actor + behaviour.critic + self.replay_value_scale * behaviour.replay_critic
-        grad_norm = self.optimizer.step(loss, max_grad_norm=self.agc)
-        self.follow_critic()
+        loss = model_loss + behaviour.actor + behaviour.critic + params.replay_value_scale * behaviour.replay_critic
+        grad_norm = self.optimizer.step(loss, learning_rate=params.learning_rate, max_grad_norm=params.agc)
+        self.slow_critic.average(params.slow_critic_rate, self.policy.critic)
         metrics |= {
             "loss": loss.detach(),
             "model_loss": model_loss.detach(),
@@ -191,7 +196,8 @@ class Dreamer(Algorithm):
         }
         return UpdateResult(metrics)
 
-    def observe(self, seen: Seen, batch: Batch) -> Observed:
+    def observed(self, seen: Seen, batch: Batch) -> Observed:
+        """The states that the world model infers from a sequence."""
         model, shape = self.policy, batch["is_first"].shape
         tokens = model.encoder(seen).unflatten(0, shape)
         actions = model.encode_actions(batch["previous_actions"])
@@ -200,26 +206,27 @@ class Dreamer(Algorithm):
 
     def model_loss(self, observed: Observed, seen: Seen, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
         model, features = self.policy, observed.latent.features.flatten(0, 1)
-        dynamics, representation = kl_losses(observed.posterior, observed.prior, free_nats=self.free_nats)
+        dynamics, representation = kl_losses(observed.posterior, observed.prior, free_nats=self.params.free_nats)
         reconstruction = reconstruction_loss(model.decoder(features), seen)
         reward = reward_loss(model.reward(features), batch["rewards"].flatten(), model.bins)
         goes_on = continue_loss(model.goes_on(features)[:, 0], batch["terminal"].flatten())
-        total = reconstruction + reward + goes_on + self.dyn_scale * dynamics + self.rep_scale * representation
+        divergence = self.params.dyn_scale * dynamics + self.params.rep_scale * representation
+        total = reconstruction + reward + goes_on + divergence
         losses = {"reconstruction_loss": reconstruction, "reward_loss": reward, "continue_loss": goes_on}
         losses |= {"dyn_loss": dynamics, "rep_loss": representation}
         return total, {name: loss.detach() for name, loss in losses.items()}
 
     def behaviour_loss(self, latent: Latent, batch: Batch) -> BehaviourLoss:
         """The actor and the critic learn in imagination, the critic also from the replayed states themselves."""
-        model = self.policy
+        model, params = self.policy, self.params
         start = Latent(latent.deter.detach().flatten(0, 1), latent.stoch.detach().flatten(0, 1))
-        imagined = model.imagine(start, self.horizon, self.noise.generator)
+        imagined = model.imagine(start, params.horizon, self.noise.generator)
         rewards, continues = self.predict(imagined.features, batch["terminal"])
         log_probs = model.critic(imagined.features).log_softmax(-1)
         values = symmetric_mean(log_probs.detach().exp(), model.bins)
-        discounts = self.gamma * continues[1:]
-        returns = lambda_returns(rewards, values[1:], discounts=discounts, gae_lambda=self.gae_lambda)
-        weights = trajectory_weights(continues[:-1], self.gamma)
+        discounts = params.gamma * continues[1:]
+        returns = lambda_returns(rewards, values[1:], discounts=discounts, gae_lambda=params.gae_lambda)
+        weights = trajectory_weights(continues[:-1], params.gamma)
         scale = self.return_scale.update(returns)
         dist = model.head(model.actor(imagined.features[:-1]))
         entropy = model.head.entropy(dist)
@@ -228,7 +235,7 @@ class Dreamer(Algorithm):
             entropy,
             (returns - values[:-1]) / scale,
             weights=weights,
-            entropy_coef=self.entropy_coef,
+            entropy_coef=params.entropy_coef,
         )
         slow_values = self.slow_values(imagined.features[:-1])
         critic = critic_loss(log_probs[:-1], returns, slow_values, weights=weights, bins=model.bins)
@@ -251,8 +258,8 @@ class Dreamer(Algorithm):
             batch["terminal"],
             batch["is_last"],
             bootstraps,
-            gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
+            gamma=self.params.gamma,
+            gae_lambda=self.params.gae_lambda,
         )
         weights = (~batch["is_last"][:-1]).to(returns.dtype)  # after a last observation comes another episode
         log_probs = self.policy.critic(features).log_softmax(-1)
@@ -261,10 +268,4 @@ class Dreamer(Algorithm):
 
     @torch.no_grad()
     def slow_values(self, features: Tensor) -> Tensor:
-        return self.policy.expected(self.slow_critic(features))
-
-    @torch.no_grad()
-    def follow_critic(self) -> None:
-        """The slow critic is an average of the critic over updates."""
-        slow, fast = (tuple(critic.parameters()) for critic in (self.slow_critic, self.policy.critic))
-        torch._foreach_lerp_(slow, fast, self.slow_critic_rate)
+        return self.policy.expected(self.slow_critic.network(features))

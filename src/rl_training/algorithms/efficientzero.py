@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import torch.nn.functional as F
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import Batch
-from rl_training.algorithms.muzero import MuZero, unroll_scale
+from rl_training.algorithms.gumbel_muzero import GumbelMuZeroParams
+from rl_training.algorithms.muzero import MuZero, MuZeroParams, PlannerParams, unroll_scale
 from rl_training.data.trees import flatten_time
 from rl_training.models.efficientzero import EfficientZeroModel
 from rl_training.models.muzero import Unrolled
-from rl_training.search.policy import SearchPolicy
 
 
 def consistency_loss(imagined: Tensor, observed: Tensor, known: Tensor) -> Tensor:
@@ -20,10 +21,27 @@ def consistency_loss(imagined: Tensor, observed: Tensor, known: Tensor) -> Tenso
     return (1.0 - F.cosine_similarity(imagined, observed, dim=-1)) * known
 
 
+class EfficientZeroParams(MuZeroParams, GumbelMuZeroParams):
+    num_simulations: PositiveInt = 25
+    search_rule: Literal["puct", "gumbel"] = Field("puct", description="of the first version of EfficientZero, or V2's")
+    reanalyse_fraction: float = Field(
+        1.0, ge=0, le=1, description="replayed rows searched again, as a share of a batch"
+    )
+    consistency_coef: float = Field(2.0, ge=0)
+    projection_size: PositiveInt = Field(128, description="of the consistency heads")
+    lstm_size: PositiveInt = Field(64, description="of the value prefix")
+    lstm_horizon: PositiveInt = Field(5, description="steps after which the value prefix begins anew")
+    correction_interval: PositiveInt | None = 10_000
+
+    def idle(self) -> dict[str, str]:
+        """The other rule's parameters."""
+        other = GumbelMuZeroParams if self.search_rule == "puct" else MuZeroParams
+        names = set(other.model_fields) - set(PlannerParams.model_fields)
+        return dict.fromkeys(sorted(names), f"with search_rule {self.search_rule!r}")
+
+
 class EfficientZero(MuZero):
-    def __init__(self, policy: SearchPolicy, *, consistency_coef: float = 2.0, **options: Any) -> None:
-        super().__init__(policy, **options)
-        self.consistency_coef = consistency_coef
+    params: EfficientZeroParams
 
     @property
     def model(self) -> EfficientZeroModel:
@@ -39,4 +57,4 @@ class EfficientZero(MuZero):
         errors = consistency_loss(imagined, observed, batch["has_state"][1:])
         scale = unroll_scale(len(errors), imagined)[1:] * batch["weights"]
         consistency = (errors * scale).sum(0).mean()
-        return total + self.consistency_coef * consistency, parts | {"consistency_loss": consistency}
+        return total + self.params.consistency_coef * consistency, parts | {"consistency_loss": consistency}

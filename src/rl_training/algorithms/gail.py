@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.ppo import PPO, PPOParams
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.discriminator import Discriminator
 
@@ -24,6 +25,18 @@ IMITATION_REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "logsigmoid": F.logsigmoid,
 }
+
+
+class GAILParams(PPOParams):
+    demonstrations: str | None = Field(None, description="a file, the name of a packaged one, or minari:DATASET")
+    imitation_reward: Literal["softplus", "logit", "logsigmoid"] = "softplus"
+    discriminator_learning_rate: PositiveFloat = 3e-4
+    discriminator_entropy_coef: float = Field(1e-3, ge=0)
+    discriminator_updates: PositiveInt = Field(4, description="discriminator steps on each rollout")
+    discriminator_batch: PositiveInt = Field(256, description="rows of the expert, and of the policy, in each")
+    spectral_norm: bool = Field(True, description="bounds the slope of the discriminator")
+    clone_updates: int = Field(0, ge=0, description="behaviour-cloning steps before the first update")
+    normalize_reward: bool = True
 
 
 class DiscriminatorLoss(NamedTuple):
@@ -53,40 +66,22 @@ class GAIL(PPO):
 
     state_parts = (*PPO.state_parts, "discriminator", "discriminator_optimizer")
 
-    def __init__(
-        self,
-        policy: ActorCritic,
-        discriminator: Discriminator,
-        *,
-        discriminator_learning_rate: float,
-        discriminator_entropy_coef: float,
-        imitation_reward: str,
-        **options: Any,
-    ) -> None:
-        super().__init__(policy, **options)
+    params: GAILParams
+
+    def __init__(self, policy: ActorCritic, discriminator: Discriminator, params: GAILParams) -> None:
+        super().__init__(policy, params)
         self.discriminator = discriminator
-        self.discriminator_optimizer = FlatOptimizer(
-            discriminator.parameters(), learning_rate=discriminator_learning_rate, eps=1e-8
-        )
-        self.discriminator_entropy_coef = discriminator_entropy_coef
-        self.imitation_reward = imitation_reward
-
-    @property
-    def discriminator_learning_rate(self) -> float:
-        return self.discriminator_optimizer.learning_rate
-
-    @discriminator_learning_rate.setter
-    def discriminator_learning_rate(self, value: float) -> None:
-        self.discriminator_optimizer.learning_rate = value
+        self.discriminator_optimizer = FlatOptimizer(discriminator.parameters(), eps=1e-8, kind="adam")
 
     def discriminator_update(self, expert: Batch, policy: Batch) -> UpdateResult:
         """One step on as many rows of the expert as of the policy; actions are what the environment executes."""
         loss = discriminator_loss(
             self.discriminator(expert["obs"], expert["actions"]),
             self.discriminator(policy["obs"], policy["actions"]),
-            entropy_coef=self.discriminator_entropy_coef,
+            entropy_coef=self.params.discriminator_entropy_coef,
         )
-        self.discriminator_optimizer.step(loss.total, max_grad_norm=None)
+        rate = self.params.discriminator_learning_rate
+        self.discriminator_optimizer.step(loss.total, learning_rate=rate, max_grad_norm=None)
         return UpdateResult(
             {
                 "discriminator_loss": loss.total.detach(),
@@ -98,7 +93,7 @@ class GAIL(PPO):
     def clone_update(self, batch: Batch) -> UpdateResult:
         """One step of behaviour cloning."""
         loss = behaviour_cloning_loss(self.policy, batch)
-        self.optimizer.step(loss, max_grad_norm=self.max_grad_norm)
+        self.descend_along(loss)
         return UpdateResult({"bc_loss": loss.detach()})
 
     @torch.no_grad()
@@ -107,7 +102,7 @@ class GAIL(PPO):
         self.discriminator.eval()  # no power iteration of the spectral norm while judging
         logits = self.discriminator(obs, actions)
         self.discriminator.train()
-        return IMITATION_REWARDS[self.imitation_reward](logits)
+        return IMITATION_REWARDS[self.params.imitation_reward](logits)
 
     def is_finite(self) -> bool:
         return super().is_finite() and self.discriminator_optimizer.is_finite()

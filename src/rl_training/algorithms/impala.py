@@ -11,15 +11,32 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
+from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticParams
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.data.rollout import next_values
 from rl_training.data.trees import Tree, flatten_time
-from rl_training.models.actor_critic import ActorCritic, Evaluated
-from rl_training.ops.losses import approx_kl, clipped_value_loss, explained_variance, normalize
+from rl_training.models.actor_critic import Evaluated
+from rl_training.ops.losses import approx_kl, clipped_value_loss, explained_variance
 from rl_training.ops.returns import VTrace, vtrace
+
+
+class VTraceParams(ActorCriticParams):
+    """The parameters of IMPALA and its kin."""
+
+    gae_lambda: float = Field(1.0, ge=0, le=1, description="decay of the V-trace traces; the paper's is 1")
+    rho_bar: float = Field(1.0, ge=0, description="bound on the ratios in V-trace's temporal differences")
+    c_bar: float = Field(1.0, ge=0, description="bound on the ratios in V-trace's traces")
+    rollout_steps: PositiveInt = Field(20, description="rows of every environment in a rollout")
+    num_minibatches: PositiveInt = Field(1, description="parts of a pass, each of some environments' whole rollouts")
+    update_epochs: PositiveInt = Field(1, description="passes over each rollout")
+    normalize_advantages: bool = False
+
+
+class IMPALAParams(VTraceParams):
+    pg_rho_bar: float = Field(1.0, ge=0, description="bound on the ratios in the policy gradient")
 
 
 class IMPALALoss(NamedTuple):
@@ -29,15 +46,12 @@ class IMPALALoss(NamedTuple):
     entropy: Tensor
 
 
-def impala_loss(
-    evaluated: Evaluated, batch: Batch, *, ent_coef: float, vf_coef: float, normalize_advantages: bool = False
-) -> IMPALALoss:
+def impala_loss(evaluated: Evaluated, batch: Batch, *, ent_coef: float, vf_coef: float) -> IMPALALoss:
     """Policy gradient, value error and entropy bonus, with V-trace's advantages and targets (section 4.2).
 
     Means over the rows, where the paper sums: a learning rate keeps its meaning when the rollout's size changes.
     """
-    advantages = normalize(batch["advantages"]) if normalize_advantages else batch["advantages"]
-    policy_loss = -(advantages * evaluated.logprobs).mean()
+    policy_loss = -(batch["advantages"] * evaluated.logprobs).mean()
     value_loss = clipped_value_loss(evaluated.values, evaluated.values, batch["returns"], None)
     entropy = evaluated.entropy.mean()
     return IMPALALoss(policy_loss + vf_coef * value_loss - ent_coef * entropy, policy_loss, value_loss, entropy)
@@ -46,23 +60,9 @@ def impala_loss(
 class IMPALA(ActorCriticAlgorithm):
     """One gradient step on some environments' rows per `update`."""
 
-    def __init__(
-        self,
-        policy: ActorCritic,
-        *,
-        rho_bar: float = 1.0,
-        c_bar: float = 1.0,
-        pg_rho_bar: float | None = 1.0,
-        normalize_advantages: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(policy, **options)
-        self.rho_bar = rho_bar
-        self.c_bar = c_bar
-        self.pg_rho_bar = pg_rho_bar
-        self.normalize_advantages = normalize_advantages
+    params: IMPALAParams
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    def update(self, batch: Batch) -> UpdateResult:
         obs, actions = flatten_time(batch["obs"]), flatten_time(batch["actions"])
         evaluated = self.policy.evaluate_actions(obs, actions)
         reference = self.reference(obs, evaluated)
@@ -82,8 +82,8 @@ class IMPALA(ActorCriticAlgorithm):
 
     def descend(self, evaluated: Evaluated, batch: Batch) -> UpdateResult:
         """The gradient step on rows, given what the policy says of them now."""
-        loss = self.loss(evaluated, batch)
-        grad_norm = self.optimizer.step(loss.total, max_grad_norm=self.max_grad_norm)
+        loss = self.loss(evaluated, {**batch, "advantages": self.usable(batch["advantages"])})
+        grad_norm = self.descend_along(loss.total)
         return UpdateResult({"grad_norm": grad_norm, **self.metrics(loss, evaluated, batch)})
 
     def reference(self, obs: Tree, evaluated: Evaluated) -> Tensor:
@@ -92,7 +92,7 @@ class IMPALA(ActorCriticAlgorithm):
 
     def traces(self, batch: Batch, values: Tensor, logprobs: Tensor) -> VTrace:
         """V-trace of every row, by the values as they are now."""
-        rewards, terminated = batch["rewards"], batch["terminated"]
+        params, rewards, terminated = self.params, batch["rewards"], batch["terminated"]
         values = values.reshape(rewards.shape)
         log_rhos = logprobs.reshape(rewards.shape) - batch["behavior_logprobs"]
         if "valid" in batch:
@@ -105,21 +105,20 @@ class IMPALA(ActorCriticAlgorithm):
             batch["next_values"] if "next_values" in batch else _following(batch, values),
             terminated=terminated,
             done=batch.get("done", terminated),
-            gamma=self.gamma,
-            rho_bar=self.rho_bar,
-            c_bar=self.c_bar,
+            gamma=params.gamma,
+            rho_bar=params.rho_bar,
+            c_bar=params.c_bar,
             pg_rho_bar=self.pg_rho_bar,
-            gae_lambda=self.gae_lambda,
+            gae_lambda=params.gae_lambda,
         )
 
     def loss(self, evaluated: Evaluated, batch: Batch) -> Any:
-        return impala_loss(
-            evaluated,
-            batch,
-            ent_coef=self.ent_coef,
-            vf_coef=self.vf_coef,
-            normalize_advantages=self.normalize_advantages,
-        )
+        return impala_loss(evaluated, batch, ent_coef=self.params.ent_coef, vf_coef=self.params.vf_coef)
+
+    @property
+    def pg_rho_bar(self) -> float | None:
+        """The bound on the ratios in the policy gradient; None: it has no ratios."""
+        return self.params.pg_rho_bar
 
     @torch.no_grad()
     def metrics(self, loss: Any, evaluated: Evaluated, batch: Batch) -> dict[str, float | Tensor]:
@@ -131,7 +130,7 @@ class IMPALA(ActorCriticAlgorithm):
             "approx_kl": approx_kl(evaluated.logprobs - batch["behavior_logprobs"]),
             "explained_variance": explained_variance(evaluated.values, batch["returns"]),
             "rho_mean": batch["rhos"].mean(),
-            "rho_clipped": (batch["rhos"] > self.rho_bar).float().mean(),
+            "rho_clipped": (batch["rhos"] > self.params.rho_bar).float().mean(),
         }
 
 

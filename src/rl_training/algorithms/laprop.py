@@ -1,4 +1,4 @@
-"""Dreamer's optimizer: LaProp on gradients that are clipped tensor by tensor, in proportion to the weights."""
+"""LaProp and adaptive clipping, which Dreamer's optimizer is made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from rl_training.algorithms.optimizer import FlatOptimizer
 
 SMALLEST_NORM = 1e-3  # weights that begin at zero may move nevertheless
 
@@ -45,24 +43,3 @@ def clip_adaptively_(parameters: list[Tensor], grads: list[Tensor], clip: float)
     bounds = torch.stack(torch._foreach_norm(parameters)).clamp_(min=SMALLEST_NORM).mul_(clip)
     norms = torch.stack(torch._foreach_norm(grads))
     torch._foreach_mul_(grads, list((bounds / norms.clamp(min=1e-12)).clamp_(max=1.0).unbind()))
-
-
-class AdaptivelyClippedOptimizer(FlatOptimizer):
-    """`max_grad_norm` of its `step` is the share of its weights' norm that each tensor's gradient may have."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter], *, learning_rate: float, eps: float, kind: str) -> None:
-        unique = list(dict.fromkeys(parameters))
-        super().__init__(unique, learning_rate=learning_rate, eps=eps)
-        if kind == "laprop":
-            self._optimizer = LaProp([self.flat], learning_rate, eps)
-        self._weights = [p.data for p in unique]
-        self._grads: list[Tensor] = [p.grad for p in unique]  # type: ignore[misc]
-
-    def step(self, loss: Tensor, *, max_grad_norm: float | None) -> Tensor:
-        self.grad.zero_()
-        loss.backward()
-        norm = self.grad.norm()
-        if max_grad_norm is not None:
-            clip_adaptively_(self._weights, self._grads, max_grad_norm)
-        self._optimizer.step()
-        return norm

@@ -3,17 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.replay import ReplayParams
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.models.muzero import PlanningModel, Unrolled
 from rl_training.search.policy import SearchPolicy
+
+
+class PlannerParams(ReplayParams):
+    """The parameters of MuZero and its kin."""
+
+    learning_rate: PositiveFloat = 1e-3
+    gamma: float = Field(0.997, ge=0, le=1)
+    num_simulations: PositiveInt = 25
+    temperature: float = Field(1.0, ge=0)
+    max_depth: PositiveInt | None = Field(None, description="of the search; default: no limit")
+    unroll_steps: PositiveInt = Field(5, description="imagined steps that an update trains")
+    n_steps: PositiveInt = Field(5, description="real rewards in a value target")
+    correction_interval: PositiveInt | None = Field(
+        None, description="age in steps that takes a step off a value target; default: none does"
+    )
+    fresh_bootstraps: bool = Field(
+        False, description="value targets end in what the target network says now, not in what a search said then"
+    )
+    replay_ratio: float = Field(0.1, ge=0, description="updates per environment step")
+    reanalyse_fraction: float = Field(
+        0.0, ge=0, le=1, description="replayed rows searched again, as a share of a batch"
+    )
+    priority_alpha: float = Field(0.6, ge=0, description="how much value errors decide what is replayed; 0: not at all")
+    priority_beta: float = Field(0.4, ge=0, le=1, description="how much importance weights make up for it")
+    target_update_interval: PositiveInt = 100
+    value_coef: float = Field(0.25, ge=0)
+    max_grad_norm: PositiveFloat = 5.0
+    adam_eps: PositiveFloat = 1e-5
+    hidden_sizes: tuple[PositiveInt, ...] = Field((128,), description="of the representation of vectors")
+    cnn: Literal["nature", "impala"] = "nature"
+    latent_size: PositiveInt = 64
+    hidden_size: PositiveInt = Field(128, description="of dynamics and prediction")
+    normalize_obs: bool = True
+    support_size: PositiveInt = Field(25, description="bins on each side of 0; a return of 500 is about 22")
+
+
+class MuZeroParams(PlannerParams):
+    root_dirichlet_alpha: PositiveFloat = 0.3
+    root_exploration_fraction: float = Field(0.25, ge=0, le=1)
+    pb_c_init: PositiveFloat = 1.25
+    pb_c_base: PositiveFloat = 19652.0
 
 
 @dataclass(frozen=True)
@@ -58,35 +101,24 @@ class MuZero(Algorithm):
     state_parts: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "target")
     policy: SearchPolicy
 
-    def __init__(
-        self,
-        policy: SearchPolicy,
-        *,
-        learning_rate: float,
-        replay_ratio: float = 0.1,
-        reanalyse_fraction: float = 0.0,
-        value_coef: float = 0.25,
-        max_grad_norm: float = 5.0,
-        adam_eps: float = 1e-5,
-        target_update_interval: int = 100,
-    ) -> None:
+    params: PlannerParams
+
+    def __init__(self, policy: SearchPolicy, params: PlannerParams) -> None:
         self.policy = policy
-        self.optimizer = FlatOptimizer(policy.parameters(), learning_rate=learning_rate, eps=adam_eps)
-        self.target = TargetNetwork(policy.model, target_update_interval)
-        self.replay_ratio = replay_ratio
-        self.reanalyse_fraction = reanalyse_fraction
-        self.value_coef = value_coef
-        self.max_grad_norm = max_grad_norm
+        self.params = params
+        self.optimizer = FlatOptimizer(policy.parameters(), eps=params.adam_eps, kind="adam")
+        self.target = TargetNetwork(policy.model)
 
     @property
     def model(self) -> PlanningModel:
         return self.policy.model
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> PrioritizedResult:
+    def update(self, batch: Batch) -> PrioritizedResult:
         unrolled = self.model.unroll(batch["obs"], batch["actions"])
         total, parts = self.loss(unrolled, batch)
-        grad_norm = self.optimizer.step(total, max_grad_norm=self.max_grad_norm)
-        self.target.follow(self.model)
+        params = self.params
+        grad_norm = self.optimizer.step(total, learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
+        self.target.copy_every(params.target_update_interval, self.model)
         metrics = {name: part.detach() for name, part in parts.items()}
         with torch.no_grad():
             values = self.model.scalar(unrolled.value[0])
@@ -96,5 +128,5 @@ class MuZero(Algorithm):
 
     def loss(self, unrolled: Unrolled, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """(what is minimised, its parts as metrics)."""
-        total, *parts = muzero_loss(unrolled, batch, model=self.model, value_coef=self.value_coef)
+        total, *parts = muzero_loss(unrolled, batch, model=self.model, value_coef=self.params.value_coef)
         return total, dict(zip(MuZeroLoss._fields[1:], parts, strict=True))

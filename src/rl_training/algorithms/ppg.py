@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.ppo import PPO, PPOLoss, ppo_loss
+from rl_training.algorithms.peers import Peers
+from rl_training.algorithms.ppo import PPO, PPOLoss, PPOParams, ppo_loss
 from rl_training.data.trees import Tree
 from rl_training.models.actor_critic import Evaluated
 from rl_training.models.heads import ActionHead
 from rl_training.models.mlp_ppg import AuxiliaryEvaluated, MLPPPGModel
 from rl_training.ops.losses import clipped_value_loss
+
+
+class PPGParams(PPOParams):
+    policy_phases: PositiveInt = Field(32, description="rollouts between two auxiliary phases, N_pi of the paper")
+    aux_epochs: PositiveInt = Field(6, description="passes of an auxiliary phase over its rollouts, E_aux of the paper")
+    aux_minibatches: PositiveInt = Field(16, description="parts of each of those passes")
+    beta_clone: float = Field(1.0, ge=0, description="how strongly an auxiliary phase holds the policy where it was")
+    aux_learning_rate: PositiveFloat = 5e-4
+    update_epochs: PositiveInt = Field(1, description="passes over each rollout, E_pi of the paper")
+    normalize_advantages: bool = Field(True, description="over the whole rollout")
+    normalize_reward: bool = Field(True, description="brings value targets to the scale on which beta_clone can hold")
+
+    @field_validator("share_torso")
+    @classmethod
+    def _trunk_is_shared(cls, value: bool | None) -> bool | None:
+        if value is False:
+            raise ValueError("share_torso: PPG's auxiliary phase trains the policy's own trunk; leave it out")
+        return value
 
 
 class PPGAuxiliaryLoss(NamedTuple):
@@ -44,7 +64,6 @@ def ppg_loss(
         ent_coef=ent_coef,
         vf_coef=vf_coef,
         clip_value_loss=clip_value_loss,
-        normalize_advantages=False,
     )
 
 
@@ -67,41 +86,35 @@ class PPG(PPO):
     state_parts = (*PPO.state_parts, "aux_optimizer")
     state_scalars = ("policy_updates", "auxiliary_updates")
     policy: MLPPPGModel
+    params: PPGParams
 
-    def __init__(
-        self, policy: MLPPPGModel, *, aux_learning_rate: float, beta_clone: float = 1.0, **options: Any
-    ) -> None:
-        super().__init__(policy, **options)
-        self.aux_optimizer = FlatOptimizer(
-            self.optimizer,
-            learning_rate=aux_learning_rate,
-            eps=options.get("adam_eps", 1e-5),
-            kind=options.get("optimizer", "adam"),
-        )
-        self.beta_clone = beta_clone
+    def __init__(self, policy: MLPPPGModel, params: PPGParams) -> None:
+        super().__init__(policy, params)
+        self.aux_optimizer = FlatOptimizer(self.optimizer, eps=params.adam_eps, kind=params.optimizer)
         self.policy_updates = 0
         self.auxiliary_updates = 0
 
-    @property
-    def aux_learning_rate(self) -> float:
-        return self.aux_optimizer.learning_rate
+    def join(self, peers: Peers) -> None:
+        super().join(peers)
+        self.aux_optimizer.combine_ = peers.mean_
 
-    @aux_learning_rate.setter
-    def aux_learning_rate(self, value: float) -> None:
-        self.aux_optimizer.learning_rate = value
-
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    def update(self, batch: Batch) -> UpdateResult:
         self.policy_updates += 1
-        return super().update(batch, global_step=global_step)
+        return super().update(batch)
+
+    def usable(self, advantages: Tensor) -> Tensor:
+        """They were normalised over the whole rollout, if at all."""
+        return advantages
 
     def loss(self, evaluated: Evaluated, batch: Batch) -> PPOLoss:
+        params = self.params
         return ppg_loss(
             evaluated,
             batch,
-            clip_coef=self.clip_coef,
-            ent_coef=self.ent_coef,
-            vf_coef=self.vf_coef,
-            clip_value_loss=self.clip_value_loss,
+            clip_coef=params.clip_coef,
+            ent_coef=params.ent_coef,
+            vf_coef=params.vf_coef,
+            clip_value_loss=params.clip_value_loss,
         )
 
     @torch.no_grad()
@@ -109,12 +122,15 @@ class PPG(PPO):
         """The policy as it is before an auxiliary phase, which is to leave it there."""
         return self.policy.distribution(obs)
 
-    def auxiliary_update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    def auxiliary_update(self, batch: Batch) -> UpdateResult:
         """On rows with `obs`, `returns` and the `teacher`'s distributions."""
         self.auxiliary_updates += 1
+        params = self.params
         evaluated = self.policy.evaluate_auxiliary(batch["obs"])
-        loss = ppg_auxiliary_loss(evaluated, batch, head=self.policy.head, beta_clone=self.beta_clone)
-        grad_norm = self.aux_optimizer.step(loss.total, max_grad_norm=self.max_grad_norm)
+        loss = ppg_auxiliary_loss(evaluated, batch, head=self.policy.head, beta_clone=params.beta_clone)
+        grad_norm = self.aux_optimizer.step(
+            loss.total, learning_rate=params.aux_learning_rate, max_grad_norm=params.max_grad_norm
+        )
         return UpdateResult(
             {
                 "aux_loss": loss.total.detach(),

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from pydantic import Field, PositiveInt, model_validator
+
 from rl_training.algorithms.base import Batch, UpdateResult
-from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.ppo import PPO, PPOParams
 from rl_training.data.trees import tree_map
 from rl_training.models.actor_critic import Evaluated
-from rl_training.models.recurrent import RecurrentActorCritic
+from rl_training.models.recurrent import Cell, RecurrentActorCritic
 
 COLUMNS = ("behavior_logprobs", "values", "advantages", "returns")
+
+
+class RecurrentPPOParams(PPOParams):
+    cell: Cell = "lstm"
+    recurrent_size: PositiveInt = 64
+    sequence_length: PositiveInt | None = Field(None, description="rows of a sequence; default: the whole rollout")
+    hidden_sizes: tuple[PositiveInt, ...] = (64,)
+
+    @model_validator(mode="after")
+    def _sequences_fill_the_rollout(self) -> RecurrentPPOParams:
+        if self.sequence_length and self.rollout_steps % self.sequence_length:
+            raise ValueError(
+                f"sequence_length: {self.sequence_length} does not divide rollout_steps ({self.rollout_steps})"
+            )
+        return self
 
 
 class RecurrentPPO(PPO):
@@ -19,8 +36,9 @@ class RecurrentPPO(PPO):
     """
 
     policy: RecurrentActorCritic
+    params: RecurrentPPOParams
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    def update(self, batch: Batch) -> UpdateResult:
         names = ("obs", "actions", "starts", "valid", *COLUMNS)
         by_time = tree_map(lambda leaf: leaf.transpose(0, 1), {name: batch[name] for name in names})
         evaluated = self.policy.evaluate_actions(

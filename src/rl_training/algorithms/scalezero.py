@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
 from rl_training.algorithms.base import Batch
-from rl_training.algorithms.gumbel_muzero import GumbelMuZero
+from rl_training.algorithms.gumbel_muzero import GumbelMuZero, GumbelMuZeroParams
 from rl_training.algorithms.muzero import PrioritizedResult, unroll_scale
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.target_network import TargetNetwork
@@ -36,29 +37,40 @@ def latent_loss(imagined: Tensor, observed: Tensor, known: Tensor) -> Tensor:
     return (imagined - observed).square().mean(-1) * known
 
 
+class ScaleZeroParams(GumbelMuZeroParams):
+    num_simulations: PositiveInt = 8
+    fresh_bootstraps: bool = True
+    latent_size: PositiveInt = Field(64, description="width of the transformer")
+    hidden_size: PositiveInt = Field(128, description="of an expert")
+    num_layers: PositiveInt = 2
+    num_heads: PositiveInt = 2
+    num_experts: PositiveInt = 4
+    experts_per_token: PositiveInt = Field(1, description="besides the one that all tokens share")
+    latent_coef: float = Field(10.0, ge=0, description="weight of the error of imagined latents")
+    balance_coef: float = Field(0.01, ge=0, description="weight of using all experts alike")
+    adapter_stages: int = Field(0, ge=0, description="stages of low-rank changes to a frozen transformer")
+    adapter_rank: PositiveInt = 8
+    stage_updates: PositiveInt = Field(5_000, description="updates before the next stage begins")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> ScaleZeroParams:
+        if self.latent_size % self.num_heads:
+            raise ValueError(f"latent_size {self.latent_size} is not a multiple of num_heads {self.num_heads}")
+        if self.experts_per_token > self.num_experts:
+            raise ValueError(f"experts_per_token {self.experts_per_token} exceeds num_experts {self.num_experts}")
+        return self
+
+
 class ScaleZero(GumbelMuZero):
     """With adapters, a stage of low-rank changes to the frozen transformer begins every `stage_updates` updates."""
 
     state_scalars = ("stage", "updates")
     target: TargetNetwork[ScaleZeroModel]  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        policy: GumbelPolicy,
-        *,
-        latent_coef: float = 10.0,
-        balance_coef: float = 0.01,
-        adapter_stages: int = 0,
-        stage_updates: int = 5_000,
-        adam_eps: float = 1e-5,
-        **options: Any,
-    ) -> None:
-        super().__init__(policy, adam_eps=adam_eps, **options)
-        self.latent_coef = latent_coef
-        self.balance_coef = balance_coef
-        self.adapter_stages = adapter_stages
-        self.stage_updates = stage_updates
-        self.adam_eps = adam_eps
+    params: ScaleZeroParams
+
+    def __init__(self, policy: GumbelPolicy, params: ScaleZeroParams) -> None:
+        super().__init__(policy, params)
         self.stage, self.updates = 0, 0
 
     @property
@@ -66,12 +78,12 @@ class ScaleZero(GumbelMuZero):
         assert isinstance(self.policy.model, ScaleZeroModel)
         return self.policy.model
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> PrioritizedResult:
-        stage = min(self.updates // self.stage_updates, self.adapter_stages)
+    def update(self, batch: Batch) -> PrioritizedResult:
+        stage = min(self.updates // self.params.stage_updates, self.params.adapter_stages)
         if stage > self.stage:
             self.enter_stage(stage)
         self.updates += 1
-        return super().update(batch, global_step=global_step)
+        return super().update(batch)
 
     def loss(self, unrolled: Unrolled, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """`obs` are of all K + 1 states; `has_obs` says which of them are known."""
@@ -84,7 +96,7 @@ class ScaleZero(GumbelMuZero):
         parts |= {"latent_loss": latent, "balance_loss": balance, "adapter_stage": torch.tensor(float(self.stage))}
         for layer, chances in enumerate(unrolled.routing):
             parts |= {f"expert_use/{layer}.{e}": use for e, use in enumerate(expert_use(chances, per_token))}
-        return total + self.latent_coef * latent + self.balance_coef * balance, parts
+        return total + self.params.latent_coef * latent + self.params.balance_coef * balance, parts
 
     @torch.no_grad()
     def observed_latents(self, batch: Batch) -> Tensor:
@@ -97,7 +109,7 @@ class ScaleZero(GumbelMuZero):
         self.stage = stage
         self.model.transformer.enter_stage(stage)
         trained = [p for p in self.policy.parameters() if p.requires_grad]
-        self.optimizer = FlatOptimizer(trained, learning_rate=self.learning_rate, eps=self.adam_eps)
+        self.optimizer = FlatOptimizer(trained, eps=self.params.adam_eps, kind="adam")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["stage"] > self.stage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Generic, TypeVar
 
+import torch
 from torch import nn
 
 from rl_training.algorithms.base import Stateful
@@ -13,19 +14,24 @@ NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 class TargetNetwork(Stateful, Generic[NetworkT]):
-    """A frozen copy that catches up with its original every `interval` updates."""
+    """A frozen copy that catches up with its original, at intervals or a little after every update."""
 
     state_parts = ("network",)
     state_scalars = ("age",)
 
-    def __init__(self, original: NetworkT, interval: int) -> None:
+    def __init__(self, original: NetworkT) -> None:
         self.network = copy.deepcopy(original).requires_grad_(False)
-        self.interval = interval
-        self.age = 0
+        self.age = 0  # updates of the original since the last copy
 
-    def follow(self, original: NetworkT) -> None:
+    def copy_every(self, interval: int, original: NetworkT) -> None:
         """To be called after each update of the original."""
         self.age += 1
-        if self.age >= self.interval:
+        if self.age >= interval:
             self.network.load_state_dict(original.state_dict())
             self.age = 0
+
+    @torch.no_grad()
+    def average(self, rate: float, original: NetworkT) -> None:
+        """Moves by a share of the way to the original; to be called after each of its updates."""
+        ours, theirs = (tuple(network.parameters()) for network in (self.network, original))
+        torch._foreach_lerp_(ours, theirs, rate)

@@ -15,9 +15,9 @@ from rl_training.envs.factory import PYTHON_PREFIX, EnvSource
 from rl_training.errors import CheckpointError
 from rl_training.experiment.checkpointing import load_checkpoint, save_tree
 from rl_training.experiment.config import TrainConfig, make_config
-from rl_training.experiment.manager import resumed_config
 from rl_training.experiment.registry import REGISTRY, AlgorithmRow
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.manager import resumed_config
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult, predict, train_session
 

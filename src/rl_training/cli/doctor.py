@@ -16,7 +16,7 @@ from rl_training import __version__
 from rl_training.cli.main import Answer
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.config import make_config
-from rl_training.experiment.manager import train_run
+from rl_training.runtime.manager import train_run
 from rl_training.runtime.session import resolve_device
 
 LIBRARIES = ("torch", "gymnasium", "numpy", "pydantic", "safetensors")

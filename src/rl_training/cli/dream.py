@@ -7,8 +7,8 @@ from contextlib import closing
 
 from rl_training.cli.flags import add_run, which_checkpoint
 from rl_training.cli.main import Answer
-from rl_training.runtime.dreaming import dream, plot_dream
 from rl_training.runtime.workflows import load_session
+from rl_training.tools.dream import dream, plot_dream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

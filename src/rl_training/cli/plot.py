@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rl_training.cli.main import Answer
-from rl_training.experiment.plotting import plot_runs
+from rl_training.tools.plot import plot_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

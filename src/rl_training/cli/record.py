@@ -8,8 +8,8 @@ from contextlib import closing
 
 from rl_training.cli.flags import add_run, which_checkpoint
 from rl_training.cli.main import Answer
-from rl_training.runtime.recording import record_episodes
 from rl_training.runtime.workflows import load_session
+from rl_training.tools.record import record_episodes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

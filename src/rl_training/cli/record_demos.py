@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rl_training.cli.flags import add_run, which_checkpoint
 from rl_training.cli.main import Answer
-from rl_training.runtime.demonstrating import record_demonstrations
 from rl_training.runtime.workflows import load_session
+from rl_training.tools.demonstrations import record_demonstrations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,9 @@ import sys
 
 from rl_training.cli.flags import add_config_flags, config_flags, score_text
 from rl_training.cli.main import Answer
-from rl_training.experiment.manager import resume_run
+from rl_training.runtime.manager import resume_run
 
-ELSEWHERE = ("backend", "workers", "worker_backend", "ray_mode", "ray_address", "step_timeout_s")
+ELSEWHERE = ("backend", "workers", "worker_backend", "ray_mode", "ray_address", "step_timeout_s", "kernels")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

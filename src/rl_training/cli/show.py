@@ -9,8 +9,8 @@ import yaml
 
 from rl_training.cli.main import Answer
 from rl_training.experiment.config import make_config
-from rl_training.experiment.manager import run_config
 from rl_training.experiment.presets import load_preset
+from rl_training.runtime.manager import run_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from rl_training.cli.flags import add_config_flags, assignments, config_flags, s
 from rl_training.cli.main import Answer
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, make_config, merge
-from rl_training.experiment.manager import train_run
 from rl_training.experiment.presets import load_preset
+from rl_training.runtime.manager import train_run
 from rl_training.runtime.workflows import TrainResult
 
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> Answer:
 def _train_all(configs: list[TrainConfig], args: argparse.Namespace) -> Iterator[TrainResult]:
     """On Ray side by side, otherwise one after the other."""
     if configs[0].backend == "ray":
-        from rl_training.experiment.ray_runs import train_in_parallel
+        from rl_training.distributed.runs import train_in_parallel
 
         yield from train_in_parallel(configs)
     else:

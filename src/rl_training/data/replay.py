@@ -1,4 +1,4 @@
-"""`StreamReplay`: what environments did, as one endless stream of rows each, sampled in windows.
+"""`StreamReplay`: what environments did, as one endless stream of rows each; drawn as rows, transitions or windows.
 
 A row is an observation, the action taken at it, and the reward, `terminated` and `truncated` that came of the action.
 The observation that ends an episode is a row of its own, `is_last`, with a zero action that nobody took and a zero
@@ -25,21 +25,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_training.data.priorities import Priorities
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, tree_leaves, tree_map
 from rl_training.errors import ConfigError
+from rl_training.ops.unroll import ENDS, n_step_rewards
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]  # (stream, place) of each
 
 
 class StreamReplay:
-    """Ring buffers `[streams, places, …]` whose columns the first rollout declares; the oldest rows are overwritten."""
+    """Ring buffers `[streams, places, …]` whose columns the first rollout declares; the oldest rows are overwritten.
 
-    def __init__(self, capacity: int, num_streams: int) -> None:
+    Rows are (stream, place), the place counted from the stream's first row ever. With `priority_alpha` every row has a
+    priority, and `draw` takes rows in proportion to priority^alpha; last rows, at which no action was taken, have 0.
+    """
+
+    def __init__(self, capacity: int, num_streams: int, *, priority_alpha: float | None = None) -> None:
         self.places = capacity // num_streams
         self.num_streams = num_streams
         self._columns: dict[str, Tree] = {}
         self._ends = np.zeros(num_streams, dtype=np.int64)  # rows ever written to each stream
+        self._priorities = None if priority_alpha is None else Priorities(self.capacity, priority_alpha)
+
+    @property
+    def capacity(self) -> int:
+        return self.places * self.num_streams
 
     def __len__(self) -> int:
         return int(self._filled.sum())
@@ -65,44 +76,133 @@ class StreamReplay:
         self._write((streams[resets], places[resets]), _last_rows(tree_map(lambda leaf: leaf[resets], columns)))
         ended = tree_map(lambda leaf: leaf[final_t, final_b], columns)
         finals = ended | {"obs": tree_map(lambda leaf: leaf.cpu().numpy(), rollout.final_obs)}
-        self._write((streams[final_t, final_b], places[final_t, final_b] + 1), _last_rows(finals))
+        last = (streams[final_t, final_b], places[final_t, final_b] + 1)
+        self._write(last, _last_rows(finals))
+        if self._priorities is not None:
+            self._priorities.add(self._flat((streams, places))[~resets])
+            self._priorities.clear(self._flat((streams[resets], places[resets])))
+            self._priorities.clear(self._flat(last))
         self._ends[first : first + envs] += counts.sum(0)
+
+    # ---- which rows
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
+        """Rows by their priorities, and how many times an equal share the probability of each is."""
+        assert self._priorities is not None
+        flat, shares = self._priorities.draw(count, rng)
+        streams, slots = np.divmod(flat, self.places)
+        oldest = (self._ends - self._filled)[streams]
+        return (streams, oldest + (slots - oldest) % self.places), shares * len(self)
+
+    def set_priorities(self, rows: Rows, priorities: NDArray[np.floating]) -> None:
+        assert self._priorities is not None
+        self._priorities.set(self._flat(rows), priorities)
+
+    def draw_uniformly(self, count: int, rng: np.random.Generator) -> Rows:
+        """Rows from all that are filled, last ones too."""
+        return self._nth(rng.integers(len(self), size=count), self._filled)
 
     def num_windows(self, length: int) -> int:
         return int(np.maximum(self._filled - length + 1, 0).sum())
 
     def sample(self, batch: int, length: int, rng: np.random.Generator) -> dict[str, Tree]:
         """`[length, batch, …]` tensors, uniform over all windows; a window may cross ends of episodes."""
-        bounds = np.maximum(self._filled - length + 1, 0).cumsum()
-        if not bounds[-1]:
+        counts = np.maximum(self._filled - length + 1, 0)
+        if not counts.any():
             raise ValueError(f"no environment has {length} rows in a row yet")
-        chosen = rng.integers(bounds[-1], size=batch)
+        streams, begins = self._nth(rng.integers(counts.sum(), size=batch), counts)
+        rows = (streams[None, :], begins + np.arange(length)[:, None])
+        return {name: tree_map(torch.from_numpy, self.column(name, rows)) for name in self._columns}
+
+    def following(self, rows: Rows, length: int) -> tuple[Rows, NDArray[np.bool_]]:
+        """The `[length, batch]` rows from each of the rows on, and which of them were written yet."""
+        streams, places = rows
+        ahead = places + np.arange(length)[:, None]
+        newest = self._ends[streams] - 1
+        return (np.broadcast_to(streams, ahead.shape), np.minimum(ahead, newest)), ahead <= newest
+
+    def predecessors(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        """The rows before, and which of them are still there and of the same episode."""
+        streams, places = rows
+        kept = (places > (self._ends - self._filled)[streams]) & ~self.column("is_first", rows)
+        return (streams, places - 1), kept
+
+    def ages(self, rows: Rows) -> NDArray[np.int64]:
+        """How many rows of their streams are newer."""
+        return self._ends[rows[0]] - 1 - rows[1]
+
+    def _nth(self, chosen: NDArray[np.int64], counts: NDArray[np.int64]) -> Rows:
+        """The rows with these numbers, where the oldest `counts` of each stream are numbered stream after stream."""
+        bounds = counts.cumsum()
         streams = np.searchsorted(bounds, chosen, side="right")
-        oldest = (self._ends - self._filled)[streams]
-        begins = oldest + chosen - np.concatenate([[0], bounds])[streams]
-        rows = (streams[None, :], (begins + np.arange(length)[:, None]) % self.places)
-        return tree_map(lambda column: torch.from_numpy(column[rows]), self._columns)
+        return streams, (self._ends - self._filled)[streams] + chosen - (bounds - counts)[streams]
+
+    def _flat(self, rows: Rows) -> NDArray[np.int64]:
+        return rows[0] * self.places + rows[1] % self.places
+
+    # ---- what is in them
+
+    def column(self, name: str, rows: Rows) -> Tree:
+        where = (rows[0], rows[1] % self.places)
+        return tree_map(lambda column: column[where], self._columns[name])
+
+    def write(self, name: str, rows: Rows, new: NDArray[Any]) -> None:
+        self._columns[name][rows[0], rows[1] % self.places] = new
+
+    def draw_transitions(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
+        """As `draw`, or uniformly where rows have no priorities; only rows whose action has a known outcome."""
+        rows, shares = self._draw_any(count, rng)
+        while (again := ~self._has_outcome(rows)).any():
+            (streams, places), new_shares = self._draw_any(int(again.sum()), rng)
+            rows[0][again], rows[1][again], shares[again] = streams, places, new_shares
+        return rows, shares
+
+    def _draw_any(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
+        if self._priorities is not None:
+            return self.draw(count, rng)
+        return self.draw_uniformly(count, rng), np.ones(count)
+
+    def _has_outcome(self, rows: Rows) -> NDArray[np.bool_]:
+        """The newest row of a stream waits for its successor; a row that a restart follows has none."""
+        (streams, places), written = self.following(rows, 2)
+        after = (streams[1], places[1])
+        return written[1] & ~self.column("is_first", after) & ~self.column("is_last", rows)
+
+    def transitions(self, rows: Rows, *, n_steps: int, gamma: float) -> dict[str, Tree]:
+        """n-step transitions from rows with an outcome: `obs`, `actions`, `rewards`, `next_obs` and `discounts`."""
+        ahead, written = self.following(rows, n_steps + 1)
+        window = {name: self.column(name, ahead) for name in ("rewards", *ENDS)}
+        rewards, discounts, steps = n_step_rewards(window, written, n_steps=n_steps, gamma=gamma)
+        return {
+            "obs": self.column("obs", rows),
+            "actions": self.column("actions", rows),
+            "rewards": rewards,
+            "next_obs": self.column("obs", (rows[0], rows[1] + steps)),
+            "discounts": discounts,
+        }
+
+    # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """What is filled, stream by stream, oldest first."""
-        filled = self._filled
-        streams = np.repeat(np.arange(self.num_streams), filled)
-        places = np.concatenate([np.arange(end - n, end) for end, n in zip(self._ends, filled, strict=True)])
-        rows = (streams, places % self.places)
-        return {
-            "columns": tree_map(lambda column: column[rows], self._columns),
-            "filled": filled,
-        }
+        rows = self._all_rows()
+        state = {"columns": {name: self.column(name, rows) for name in self._columns}, "ends": self._ends.copy()}
+        return state | ({} if self._priorities is None else {"priorities": self._priorities.get(self._flat(rows))})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        filled = state["filled"]
-        streams = np.repeat(np.arange(self.num_streams), filled)
-        places = np.concatenate([np.arange(n) for n in filled])
-        self._columns = {}
-        self._ends = np.zeros(self.num_streams, dtype=np.int64)
-        if state["columns"]:
-            self._write((streams, places), state["columns"])
-        self._ends += filled
+        """Every row goes to the place where it was, so that equal random numbers draw equal rows."""
+        self._columns, self._ends = {}, state["ends"].copy()
+        if not state["columns"]:
+            return
+        rows = self._all_rows()
+        self._write(rows, state["columns"])
+        if self._priorities is not None:
+            self._priorities.set(self._flat(rows), state["priorities"])
+
+    def _all_rows(self) -> Rows:
+        filled = self._filled
+        places = [np.arange(end - n, end) for end, n in zip(self._ends, filled, strict=True)]
+        return np.repeat(np.arange(self.num_streams), filled), np.concatenate(places)
 
     def _write(self, rows: Rows, columns: dict[str, Tree]) -> None:
         if not self._columns:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.types import channels_last
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, did_you_mean
 
 # Which numbers of a classic-control observation are positions; the velocities are what a memory has to infer.
 POSITIONS = {"CartPole": (0, 2), "Pendulum": (0, 1), "MountainCar": (0,), "Acrobot": (0, 1, 2, 3)}
@@ -100,8 +99,7 @@ def parse_wrappers(specs: Sequence[str | Mapping[str, Any]]) -> list[tuple[str, 
             raise ConfigError(f"a wrapper is one name, or one name with its argument, got {dict(spec)}")
         name, argument = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
         if name not in WRAPPERS:
-            close = get_close_matches(name, WRAPPERS, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"unknown wrapper {name!r}; did you mean {close!r}? There are: {', '.join(WRAPPERS)}")
+            raise ConfigError(f"unknown wrapper {name!r}; {did_you_mean(name, WRAPPERS)}")
         parsed.append((name, argument))
     return parsed
 

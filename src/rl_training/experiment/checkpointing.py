@@ -25,9 +25,9 @@ from torch import Tensor
 
 from rl_training import __version__
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.codec import Decoder, Encoder
+from rl_training.experiment.codec import StateDecoder, StateEncoder
 
-FORMAT, FORMAT_VERSION = "rl-training checkpoint", 1
+FORMAT, FORMAT_VERSION = "rl-training checkpoint", 2
 STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
 MAX_MANIFEST_BYTES = 65_536
 STAGING_PREFIX, ASIDE_PREFIX = ".tmp-", ".old-"
@@ -38,7 +38,7 @@ def save_tree(directory: Path, tree: Mapping[str, Any]) -> None:
     """Write a tree, or replace the one that is there; a crash leaves the old one or the new one."""
     directory = Path(os.path.realpath(directory))
     _refuse_to_replace_other_things(directory)
-    encoder = Encoder()
+    encoder = StateEncoder()
     state = json.dumps(encoder.encode(tree, ""), allow_nan=False)
     directory.parent.mkdir(parents=True, exist_ok=True)
     staging = _staging_path(directory)
@@ -109,13 +109,11 @@ class CheckpointStore:
         self.root = Path(run_dir) / "checkpoints"
         self.keep = keep
 
-    def save(self, step: int, tree: Mapping[str, Any], *, is_best: bool = False) -> Path:
-        """Write `step-<step>`, point `latest` (and `best`) at it, and prune the oldest."""
+    def save(self, step: int, tree: Mapping[str, Any]) -> Path:
+        """Write `step-<step>`, point `latest` at it, and prune the oldest."""
         path = self.root / f"step-{step}"
         save_tree(path, tree)
         self._point("latest", path)
-        if is_best:
-            self._point("best", path)
         self._prune(step)
         return path
 
@@ -266,7 +264,7 @@ def _parse_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _parse_state(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    decoder = Decoder(tensors)
+    decoder = StateDecoder(tensors)
     try:
         tree = decoder.decode(json.loads(path.read_bytes()), "")
     except KeyError as error:

@@ -20,7 +20,7 @@ JSON_TYPES = (bool, int, float, str, type(None))
 SCALAR_DTYPES = frozenset(np.dtype(code).name for code in "?bhiqBHIQefdFD")
 
 
-class Encoder:
+class StateEncoder:
     """Splits a tree into what JSON can hold and the tensors, named by their JSON pointers (RFC 6901)."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Encoder:
         self.tensors[path] = dense
 
 
-class Decoder:
+class StateDecoder:
     """Puts a tree together again; every tensor must be used, and none may be missing."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:

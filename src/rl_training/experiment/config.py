@@ -24,7 +24,7 @@ from rl_training.envs.factory import Backend, EnvSource, EnvSpec
 from rl_training.envs.wrappers import parse_wrappers
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm
-from rl_training.runtime.params import ParsedParams, parse_params, validation_problems
+from rl_training.experiment.validation import validation_problems
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
@@ -53,6 +53,7 @@ class TrainConfig(BaseModel):
     schedule_horizon: PositiveInt | None = Field(None, description="where schedules end; default: total_timesteps")
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where networks live")
     threads: PositiveInt | None = Field(None, description="torch threads; default: 1, all cores for images")
+    kernels: Literal["auto", "off"] = Field("auto", description="compiled twins of plain functions where they apply")
     output_dir: str = Field("runs", description="parent of run directories")
     run_name: str | None = Field(None, description="name of the run directory; default: time and seed")
     eval_episodes: int = Field(20, ge=0, description="greedy episodes of an evaluation; 0: never evaluate")
@@ -91,12 +92,13 @@ class TrainConfig(BaseModel):
     @classmethod
     def _valid_params(cls, raw: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "algo" in info.data:
-            _parse(info.data["algo"], raw, info.data.get("schedule_horizon") or info.data.get("total_timesteps"))
+            horizon = info.data.get("schedule_horizon") or info.data.get("total_timesteps")
+            algorithm(info.data["algo"]).learner_class().parse(raw, horizon=horizon)
         return raw
 
     @model_validator(mode="after")
     def _workers_fit(self) -> TrainConfig:
-        if self.learners > 1 and self.learner_class().shared_method is None:
+        if self.learners > 1 and not self.learner_class().shares_updates:
             raise ConfigError(f"learners: {self.algo} cannot share its updates; use 1")
         if self.backend != "ray":
             return self
@@ -109,8 +111,13 @@ class TrainConfig(BaseModel):
     def learner_class(self) -> Any:
         return algorithm(self.algo).learner_class()
 
-    def parsed_params(self) -> ParsedParams:
-        return _parse(self.algo, self.algo_kwargs, self.schedule_horizon or self.total_timesteps)
+    def parsed_params(self) -> Any:
+        """The algorithm's parameters with the controls that move some of them: `runtime.params.ParsedParams`."""
+        return self.learner_class().parse(self.algo_kwargs, horizon=self.schedule_horizon or self.total_timesteps)
+
+    @property
+    def uses_ray(self) -> bool:
+        return self.backend == "ray" or self.learners > 1 or self.eval_in_background
 
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
@@ -129,11 +136,6 @@ class TrainConfig(BaseModel):
         parsed = self.parsed_params()
         params = parsed.params.model_dump(mode="json", exclude=set(parsed.params.idle()))
         return self.model_dump() | {"algo_kwargs": params | parsed.schedules}
-
-
-def _parse(algo: str, raw: Mapping[str, Any], horizon: int | None) -> ParsedParams:
-    learner = algorithm(algo).learner_class()
-    return parse_params(learner.Params, learner.controls, raw, horizon=horizon)
 
 
 def make_config(raw: Mapping[str, Any]) -> TrainConfig:

@@ -1,7 +1,6 @@
 """Where the rows of a run go: JSON lines, CSV, TensorBoard."""
 
 import csv
-import difflib
 import json
 import math
 import os
@@ -11,7 +10,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from rl_training.errors import ConfigError, import_extra
+from rl_training.errors import ConfigError, did_you_mean, import_extra
 from rl_training.experiment.runs import parse_row
 
 Value = float | int | str | None
@@ -179,11 +178,9 @@ def _json_value(value: object) -> Value:
 
 def _known_name(name: str, known: Iterable[str]) -> str:
     known = list(known)
-    if name in known:
-        return name
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    cure = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
-    raise ConfigError(f"unknown logger {name!r}; {cure}")
+    if name not in known:
+        raise ConfigError(f"unknown logger {name!r}; {did_you_mean(name, known)}")
+    return name
 
 
 def _closed_by(stack: ExitStack, logger: Logger) -> Logger:

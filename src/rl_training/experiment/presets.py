@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.config import read_yaml
 
 PRESET_DIR = Path(__file__).parent.parent / "assets" / "configs"
@@ -22,7 +21,6 @@ def load_preset(name: str) -> dict[str, Any]:
     if path.suffix in (".yaml", ".yml"):
         return read_yaml(path)
     if name not in list_presets():
-        close = get_close_matches(name, list_presets(), n=1, cutoff=0.0)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"no preset {name!r}{hint} `rl-training list` shows all; a file ends in .yaml")
+        hint = did_you_mean(name, list_presets())
+        raise ConfigError(f"no preset {name!r}; {hint} `rl-training list` shows all; a file ends in .yaml")
     return read_yaml(PRESET_DIR / f"{name}.yaml")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,13 @@ class AlgorithmRow:
         return f"rl_training.runtime.{self.name}_trainer:{self.class_name}Learner"
 
     def learner_class(self) -> Any:
-        module, _, attribute = self.learner.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return imported(self.learner)
+
+
+def imported(name: str) -> Any:
+    """What `module:attribute` names. Rows are data, so that what stands above this package is found by its name."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 REGISTRY: dict[str, AlgorithmRow] = {
@@ -156,6 +160,5 @@ REGISTRY: dict[str, AlgorithmRow] = {
 
 def algorithm(name: str) -> AlgorithmRow:
     if name not in REGISTRY:
-        close = get_close_matches(name, REGISTRY, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"unknown algorithm {name!r}; did you mean {close!r}? There are: {', '.join(REGISTRY)}")
+        raise ConfigError(f"unknown algorithm {name!r}; {did_you_mean(name, REGISTRY)}")
     return REGISTRY[name]

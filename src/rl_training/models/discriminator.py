@@ -17,7 +17,7 @@ from rl_training.models.torsos import TorsoOptions, make_torso
 class Discriminator(nn.Module):
     """A logit that is high where the expert is; `smooth` bounds its slope by spectral norm (Miyato et al., 2018)."""
 
-    def __init__(self, spaces: Spaces, options: TorsoOptions, *, smooth: bool = True) -> None:
+    def __init__(self, spaces: Spaces, options: TorsoOptions, *, smooth: bool) -> None:
         super().__init__()
         pair = gym_spaces.Dict({"obs": spaces.observation, "action": spaces.action})
         self.normalizer = ObsNormalizer(pair)
@@ -35,6 +35,6 @@ class Discriminator(nn.Module):
         return self.logit(self.joint(self.torso(pair))).squeeze(-1)
 
     @torch.no_grad()
-    def observe(self, obs: Tree, actions: Tensor) -> None:
+    def update_statistics(self, obs: Tree, actions: Tensor) -> None:
         """Takes the scale of the inputs from these rows."""
         self.normalizer.update({"obs": obs, "action": actions})

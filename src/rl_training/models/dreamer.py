@@ -18,7 +18,7 @@ from rl_training.models.actor_critic import Acted
 from rl_training.models.heads import POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normed import NormedMLP
-from rl_training.models.observation_codec import CodecSize, Decoder, Encoder, ObsReader
+from rl_training.models.observation_codec import CodecSize, ObsDecoder, ObsEncoder, ObsReader
 from rl_training.models.rssm import RSSM, Latent, RSSMSize
 from rl_training.ops.categorical import symmetric_mean, unimix
 from rl_training.ops.transforms import symexp_bins
@@ -92,16 +92,16 @@ class DreamerModel(nn.Module):
 
     bins: Tensor
 
-    def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int = 255) -> None:
+    def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int) -> None:
         super().__init__()
         self.reader = ObsReader(spaces.observation)
-        self.encoder = Encoder(self.reader, size.codec)
+        self.encoder = ObsEncoder(self.reader, size.codec)
         features = size.rssm.deter + size.rssm.stoch
         self.actor = NormedMLP(features, size.units, size.layers)
         self.head = make_dreamer_head(spaces.action, size.units)
         self.action_size = _action_size(self.head)
         self.rssm = RSSM(size.rssm, self.action_size, self.encoder.out_features)
-        self.decoder = Decoder(self.reader, features, size.codec)
+        self.decoder = ObsDecoder(self.reader, features, size.codec)
         self.reward = NormedMLP(features, size.units, 1, num_bins, out_scale=0.0)
         self.goes_on = NormedMLP(features, size.units, 1, 1)
         self.critic = NormedMLP(features, size.units, size.layers, num_bins, out_scale=0.0)
@@ -123,12 +123,13 @@ class DreamerModel(nn.Module):
         dist = self.head(self.actor(latent.features))
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
         carried = torch.cat([*latent, self.encode_actions(actions)], dim=-1)
-        return Acted(actions, self.head.log_probs(dist, actions), carried, self.value(latent.features))
+        return Acted(actions, carried)
 
-    def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
-        if state is None:
-            state = self.initial_state(len(self.reader(obs).vector))
-        return self.value(self._perceive(obs, state, None).features)
+    def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
+        """The state goes on as if the policy had chosen the actions."""
+        latent = self._perceive(obs, state, self.uniform(len(state), generator=generator))
+        actions = self.head.random(len(state), generator, self.device)
+        return Acted(actions, torch.cat([*latent, self.encode_actions(actions)], dim=-1))
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         return self.head.to_env(actions)
@@ -139,9 +140,6 @@ class DreamerModel(nn.Module):
             return F.one_hot(actions, self.action_size).float()
         batch = actions.shape[: actions.dim() - len(self.head.action_shape)]
         return actions.reshape(*batch, -1).clamp(-1.0, 1.0)
-
-    def value(self, features: Tensor) -> Tensor:
-        return self.expected(self.critic(features))
 
     def expected(self, logits: Tensor) -> Tensor:
         """The number that logits over `bins` stand for."""

@@ -11,24 +11,19 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import (
-    CompiledModel,
     MuZeroModel,
     MuZeroOptions,
-    PrefixWeights,
-    Recurrent,
     Unrolled,
     scale_gradient,
-    store_by_input,
     zeroed,
 )
-from rl_training.ops.arrays import as_array
 
 
 @dataclass(frozen=True)
 class EfficientZeroOptions(MuZeroOptions):
-    lstm_size: int = 64
-    lstm_horizon: int = 5
-    projection_size: int = 128
+    lstm_size: int
+    lstm_horizon: int
+    projection_size: int
 
 
 class Memory(NamedTuple):
@@ -47,8 +42,6 @@ class EfficientZeroModel(MuZeroModel):
         super().__init__(spaces, options)
         self.lstm_size, self.lstm_horizon = options.lstm_size, options.lstm_horizon
         self.lstm = nn.LSTMCell(options.hidden_size, options.lstm_size)
-        for weight in (self.lstm.weight_ih, self.lstm.weight_hh):
-            store_by_input(weight)
         self.reward_head = zeroed(nn.Linear(options.lstm_size, len(self.support)))
         width = options.projection_size
         self.projector = nn.Sequential(
@@ -71,7 +64,7 @@ class EfficientZeroModel(MuZeroModel):
         latents, prefixes = [self.represent(obs)], []
         memory = self.fresh_memory(actions.shape[1])
         for chosen in actions:
-            latent, features = self.imagine(scale_gradient(latents[-1], 0.5), chosen)
+            latent, features = self.next_latents(scale_gradient(latents[-1], 0.5), chosen)
             logits, memory = self.accumulate(features, memory)
             latents.append(latent)
             prefixes.append(logits)
@@ -87,7 +80,7 @@ class EfficientZeroModel(MuZeroModel):
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The reward of a step is what it adds to the prefix."""
         current, *parts = latents.split([self.latent_size, self.lstm_size, self.lstm_size, 1, 1], dim=-1)
-        following, features = self.imagine(current, actions)
+        following, features = self.next_latents(current, actions)
         logits, memory = self.accumulate(features, Memory(*parts))
         prefix = self.scalar(logits)
         policy, value = self.predict(following)
@@ -101,16 +94,3 @@ class EfficientZeroModel(MuZeroModel):
     def project_observed(self, obs: Tree) -> Tensor:
         """Where an imagined latent should have ended: the real observation's, without a gradient."""
         return self.projector(self.represent(obs))
-
-    def planner(self) -> CompiledModel | Recurrent:
-        planner, lstm = super().planner(), self.lstm
-        if not isinstance(planner, CompiledModel):
-            return planner
-        prefix = PrefixWeights(
-            of_input=as_array(lstm.weight_ih.t()),
-            of_state=as_array(lstm.weight_hh.t()),
-            input_bias=as_array(lstm.bias_ih),
-            state_bias=as_array(lstm.bias_hh),
-            horizon=self.lstm_horizon,
-        )
-        return planner._replace(prefix=prefix)

@@ -35,6 +35,10 @@ class ActionHead(nn.Module):
     def mode(self, dist: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def random(self, rows: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+        """Actions that are uniform over the space; over [−1, 1], or what that stands for, where it has no bounds."""
+        raise NotImplementedError
+
     def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
         raise NotImplementedError
 
@@ -93,6 +97,9 @@ class CategoricalHead(ActionHead):
             return dist.argmax(dim=-1)
         return torch.stack([part.argmax(dim=-1) for part in dist.split(self.classes, dim=-1)], dim=-1)
 
+    def random(self, rows: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+        return self.sample(torch.zeros(rows, sum(self.classes), device=device), generator)
+
     def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
         if not self.joint:
             return dist.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
@@ -131,6 +138,9 @@ class BernoulliHead(ActionHead):
 
     def mode(self, dist: Tensor) -> Tensor:
         return (dist > 0).to(self.action_dtype)
+
+    def random(self, rows: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+        return self.sample(torch.zeros(rows, *self.action_shape, device=device), generator)
 
     def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
         return -F.binary_cross_entropy_with_logits(dist, actions.to(dist.dtype), reduction="none").sum(-1)
@@ -175,6 +185,9 @@ class GaussianHead(ActionHead):
 
     def mode(self, dist: Tensor) -> Tensor:
         return dist.chunk(2, dim=-1)[0].reshape(-1, *self.action_shape)
+
+    def random(self, rows: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+        return 2.0 * torch.rand(rows, *self.action_shape, generator=generator, device=device) - 1.0
 
     def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = dist.chunk(2, dim=-1)

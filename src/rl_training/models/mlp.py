@@ -1,15 +1,12 @@
 """Multi-layer perceptrons and their initialisation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from rl_training.models.fused import FUSED_ACTIVATIONS, fused_layers
-from rl_training.ops.arrays import suits_kernels
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -34,19 +31,15 @@ def orthogonal(layer: LayerT, gain: float) -> LayerT:
 class MLP(nn.Module):
     """Linear layers with an activation after each; `out_features` is the width of the last."""
 
-    def __init__(self, in_features: int, hidden_sizes: Sequence[int], activation: str = "tanh") -> None:
+    def __init__(self, in_features: int, hidden_sizes: Sequence[int], activation: str) -> None:
         super().__init__()
         widths = [in_features, *hidden_sizes]
         self.layers = nn.ModuleList(orthogonal(nn.Linear(n_in, n_out), HIDDEN_GAIN) for n_in, n_out in pairwise(widths))
         self.activation = activation
-        self.fused = activation in FUSED_ACTIVATIONS
         self.out_features = widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        layers = cast("Iterable[nn.Linear]", self.layers)
-        if self.fused and suits_kernels(x):
-            return fused_layers(x, self.activation, [p for layer in layers for p in (layer.weight, layer.bias)])
         activate = ACTIVATIONS[self.activation]
-        for layer in layers:
-            x = activate(F.linear(x, layer.weight, layer.bias))
+        for layer in self.layers:
+            x = activate(layer(x))
         return x

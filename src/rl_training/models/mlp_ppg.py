@@ -27,8 +27,8 @@ class MLPPPGModel(ActorCritic):
     auxiliary phase both value heads pass it on.
     """
 
-    def __init__(self, spaces: Spaces, options: PolicyOptions | None = None) -> None:
-        super().__init__(spaces, replace(options or PolicyOptions(), share_torso=True))
+    def __init__(self, spaces: Spaces, options: PolicyOptions) -> None:
+        super().__init__(spaces, replace(options, share_torso=True))
         self.aux_value_head = orthogonal(nn.Linear(self.actor_torso.out_features, 1), 1.0)
 
     def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,55 +17,16 @@ from rl_training.errors import ConfigError
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import Torso, TorsoOptions, make_torso
-from rl_training.ops.arrays import Floats, as_array
 from rl_training.ops.transforms import expected_value, signed_hyperbolic, signed_parabolic, two_hot
-
-# (latents, actions) → latents, rewards, values, policy logits, for one row of each root. What a model needs to carry
-# besides its latent (a recurrent state, the value prefix so far) goes into the latent.
-Recurrent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class MuZeroOptions:
-    torso: TorsoOptions = field(default_factory=lambda: TorsoOptions((128,), "relu"))
-    latent_size: int = 64
-    hidden_size: int = 128
-    support_size: int = 25
-    normalize_obs: bool = True
-
-
-class RecurrentWeights(NamedTuple):
-    """Views of the parameters of dynamics and prediction, for compiled code; they follow the optimizer."""
-
-    hidden: Floats  # [L + A, H]
-    hidden_bias: Floats
-    latent: Floats  # [H, L]
-    latent_bias: Floats
-    features: Floats  # [L, H]
-    features_bias: Floats
-    reward: Floats  # [bins, H]
-    reward_bias: Floats
-    policy: Floats  # [A, H]
-    policy_bias: Floats
-    value: Floats  # [bins, H]
-    value_bias: Floats
-
-
-class PrefixWeights(NamedTuple):
-    """The same of the LSTM behind EfficientZero's value prefix, whose gates are input, forget, cell and output."""
-
-    of_input: Floats  # [H, 4U]
-    of_state: Floats  # [U, 4U]
-    input_bias: Floats
-    state_bias: Floats
-    horizon: int  # steps until it begins anew
-
-
-class CompiledModel(NamedTuple):
-    """What a search in compiled code needs of a model."""
-
-    weights: RecurrentWeights
-    prefix: PrefixWeights | None = None
+    torso: TorsoOptions
+    latent_size: int
+    hidden_size: int
+    support_size: int
+    normalize_obs: bool
 
 
 class Unrolled(NamedTuple):
@@ -95,11 +55,6 @@ def zeroed(layer: nn.Linear) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def store_by_input(weight: Tensor) -> None:
-    """Lays a weight `[out, in]` out in memory as `[in, out]`, as the compiled search reads it."""
-    weight.data = weight.data.t().contiguous().t()
 
 
 def with_biases(torso: Torso) -> Torso:
@@ -131,7 +86,7 @@ class PlanningModel(nn.Module):
         return self.support.device
 
     @abstractmethod
-    def observe(self, obs: Tree) -> None:
+    def update_statistics(self, obs: Tree) -> None:
         """Moves the observation statistics by a batch of raw observations."""
 
     @abstractmethod
@@ -153,10 +108,6 @@ class PlanningModel(nn.Module):
         """Two-hot targets of scalars."""
         return two_hot(signed_hyperbolic(scalars), self.support)
 
-    def planner(self) -> CompiledModel | Recurrent:
-        """What a search asks: something compiled where there is such a form, else `recurrent`."""
-        return self.recurrent
-
 
 class MuZeroModel(PlanningModel):
     """Latents are vectors in [0, 1]."""
@@ -174,18 +125,16 @@ class MuZeroModel(PlanningModel):
         self.prediction = MLP(options.latent_size, [options.hidden_size], "relu")
         self.policy_head = zeroed(nn.Linear(options.hidden_size, self.num_actions))
         self.value_head = zeroed(nn.Linear(options.hidden_size, bins))
-        for layer in self._wide_layers():
-            store_by_input(layer.weight)
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""
         return unit_range(self.project(self.torso(obs if self.normalizer is None else self.normalizer(obs))))
 
-    def observe(self, obs: Tree) -> None:
+    def update_statistics(self, obs: Tree) -> None:
         if self.normalizer is not None:
             self.normalizer.update(obs)
 
-    def imagine(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def next_latents(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(next latents, hidden features of the step, from which the reward is read)."""
         inputs = torch.cat([latents, F.one_hot(actions, self.num_actions).to(latents.dtype)], dim=-1)
         hidden = self.dynamics(inputs)
@@ -200,7 +149,7 @@ class MuZeroModel(PlanningModel):
         """From observations `[B, …]` along actions `[K, B]`; the gradient is halved at each entry to the dynamics."""
         latents, hiddens = [self.represent(obs)], []
         for chosen in actions:
-            latent, hidden = self.imagine(scale_gradient(latents[-1], 0.5), chosen)
+            latent, hidden = self.next_latents(scale_gradient(latents[-1], 0.5), chosen)
             latents.append(latent)
             hiddens.append(hidden)
         stacked = torch.stack(latents)
@@ -217,16 +166,6 @@ class MuZeroModel(PlanningModel):
         return latents, self.scalar(value), policy
 
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        following, hidden = self.imagine(latents, actions)
+        following, hidden = self.next_latents(latents, actions)
         policy, value = self.predict(following)
         return following, self.scalar(self.reward_head(hidden)), self.scalar(value), policy
-
-    def planner(self) -> CompiledModel | Recurrent:
-        if self.device.type != "cpu":
-            return self.recurrent
-        pairs = [(layer.weight.t(), layer.bias) for layer in self._wide_layers()]
-        pairs += [(head.weight, head.bias) for head in (self.reward_head, self.policy_head, self.value_head)]
-        return CompiledModel(RecurrentWeights(*(as_array(p) for pair in pairs for p in pair)))
-
-    def _wide_layers(self) -> tuple[Any, ...]:
-        return self.dynamics.layers[0], self.next_latent, self.prediction.layers[0]

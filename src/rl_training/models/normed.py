@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from rl_training.ops.arrays import Floats, as_rows, as_tensor, suits_kernels
+from rl_training.replaceable import replaceable
 
 NORM_EPS = 1e-4
 TRUNCATED_STD = 0.87962566  # of a standard normal cut off at two deviations
@@ -43,43 +40,18 @@ class NormedActivation(nn.Module):
         self.shape = (groups, features // groups)
         self.scale = nn.Parameter(torch.ones(features))
 
+    @replaceable
     def forward(self, x: Tensor) -> Tensor:
-        if not suits_kernels(x):
-            groups = x.unflatten(-1, self.shape)
-            inverse = groups.square().mean(-1, keepdim=True).add(NORM_EPS).rsqrt()
-            return F.silu((groups * inverse).flatten(-2) * self.scale)
-        if torch.is_grad_enabled():
-            return NormedSiLU.apply(x, self.scale, self.shape)
-        return normed_silu(x, self.scale, self.shape)[0]
+        groups = x.unflatten(-1, self.shape)
+        inverse = groups.square().mean(-1, keepdim=True).add(NORM_EPS).rsqrt()
+        return F.silu((groups * inverse).flatten(-2) * self.scale)
 
 
-def normed_silu(x: Tensor, scale: Tensor, shape: tuple[int, int]) -> tuple[Tensor, tuple[Floats, Floats, Floats]]:
-    """(output, what the gradient needs: input, scale, inverse root mean square of each group), in one compiled pass."""
-    from rl_training.models import normed_kernels
+class ChannelActivation(NormedActivation):
+    """SiLU(RMSNorm(x)) over the channels of each pixel."""
 
-    rows, scales = as_rows(x, -1, *shape), as_rows(scale, *shape)
-    output, inverse = np.empty_like(rows), np.empty(rows.shape[:2], np.float32)
-    normed_kernels.forward(rows, scales, NORM_EPS, output, inverse)
-    return as_tensor(output, x.shape), (rows, scales, inverse)
-
-
-class NormedSiLU(torch.autograd.Function):
-    """`normed_silu` as one node of autograd, its gradient compiled too."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, shape: tuple[int, int]) -> Tensor:
-        output, ctx.given = normed_silu(x, scale, shape)
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        from rl_training.models import normed_kernels
-
-        rows, scales, inverse = ctx.given
-        to_rows, to_scales = np.empty_like(rows), np.zeros_like(scales)
-        normed_kernels.backward(as_rows(grad, *rows.shape), rows, scales, inverse, to_rows, to_scales)
-        return as_tensor(to_rows, grad.shape), as_tensor(to_scales, (-1,)), None
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 class NormedMLP(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree
 from rl_training.envs.types import channels_last
 from rl_training.errors import ConfigError
-from rl_training.models.normed import NormedActivation, NormedMLP, linear
+from rl_training.models.normed import ChannelActivation, NormedMLP, linear
 from rl_training.models.torsos import is_image
 from rl_training.ops.transforms import symlog
 
@@ -60,7 +60,7 @@ class ObsReader(nn.Module):
         return Seen(vector, tuple(images))
 
 
-class Encoder(nn.Module):
+class ObsEncoder(nn.Module):
     """`Seen` → tokens `[N, out_features]`."""
 
     def __init__(self, reader: ObsReader, size: CodecSize) -> None:
@@ -76,7 +76,7 @@ class Encoder(nn.Module):
         return torch.cat(parts, dim=-1)
 
 
-class Decoder(nn.Module):
+class ObsDecoder(nn.Module):
     """Features of a latent state → the `Seen` that it expects."""
 
     def __init__(self, reader: ObsReader, in_features: int, size: CodecSize) -> None:
@@ -111,13 +111,6 @@ def image_decoder(in_features: int, shape: tuple[int, int, int], depth: int) -> 
         channels = width
     last = nn.ConvTranspose2d(channels, shape[0], 4, stride=2, padding=1)
     return nn.Sequential(*layers, ChannelActivation(channels), last, nn.Sigmoid())
-
-
-class ChannelActivation(NormedActivation):
-    """SiLU(RMSNorm(x)) over the channels of each pixel."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def space_leaves(space: gym.Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], gym.Space]]:

@@ -21,8 +21,8 @@ Cell = Literal["lstm", "gru"]
 
 @dataclass(frozen=True)
 class CoreOptions:
-    cell: Cell = "lstm"
-    size: int = 64
+    cell: Cell
+    size: int
 
 
 class RecurrentCore(nn.Module):
@@ -98,7 +98,7 @@ class RecurrentActorCritic(ActorCritic):
         dist = self.head(outputs[0][0])
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
         logprobs = self.head.log_probs(dist, actions)
-        return Acted(actions, logprobs, following, self._value(outputs[-1][0]), {"state": state})
+        return Acted(actions, following, logprobs, self._value(outputs[-1][0]), {"state": state})
 
     def evaluate_actions(
         self, obs: Tree, actions: Tensor, *, state: Tensor | None = None, starts: Tensor | None = None

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.models.normed import BlockLinear, NormedActivation, NormedMLP, linear
-from rl_training.ops.arrays import as_rows, as_tensor, suits_kernels
 from rl_training.ops.categorical import one_hot_mode, one_hot_sample, straight_through, unimix
+from rl_training.replaceable import replaceable
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,11 @@ class RSSM(nn.Module):
         goes_on = (~is_first).unsqueeze(-1).to(tokens.dtype)
         # What does not depend on the state is computed for the whole sequence at once.
         inputs = self.from_action(previous_actions * goes_on), self.posterior_token(tokens), goes_on, uniform
-        if suits_kernels(tokens):
-            from rl_training.models import rssm_sequence
-
-            deter, stoch, posterior = rssm_sequence.follow(self, *inputs)
-        else:
-            deter, stoch, posterior = self.follow(*inputs)
+        deter, stoch, posterior = self.filtered(*inputs)
         return Observed(Latent(deter, stoch), posterior, self.prior(deter))
 
-    def follow(
+    @replaceable
+    def filtered(
         self, action_inputs: Tensor, token_inputs: Tensor, goes_on: Tensor, uniform: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(deter, stoch, posterior) of each step; where `goes_on` `[T, N, 1]` is 0 the state is zero before it."""
@@ -130,15 +125,8 @@ class RSSM(nn.Module):
         return unimix(logits.unflatten(-1, (self.size.groups, self.size.classes)))
 
 
+@replaceable
 def gated(gates: Tensor, state: Tensor) -> Tensor:
     """The state `[..., W]` of a GRU after `gates` `[..., 3W]`, reset, candidate and update, which begins low."""
-    if suits_kernels(gates) and not torch.is_grad_enabled():
-        from rl_training.models import gru_kernels
-
-        width = state.shape[-1]
-        rows = as_rows(state, -1, width)
-        output = np.empty_like(rows)
-        gru_kernels.forward(as_rows(gates, -1, 3 * width), rows, output)
-        return as_tensor(output, state.shape)
     reset, candidate, update = gates.chunk(3, dim=-1)
     return torch.lerp(state, torch.tanh(reset.sigmoid() * candidate), torch.sigmoid(update - 1.0))

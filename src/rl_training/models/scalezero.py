@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -16,16 +16,15 @@ from rl_training.envs.types import Spaces
 from rl_training.models.muzero import (
     MuZeroOptions,
     PlanningModel,
-    Recurrent,
     Unrolled,
     with_biases,
     zeroed,
 )
 from rl_training.models.normalization import ObsNormalizer
-from rl_training.models.scalezero_weights import ILLEGAL, ScaleZeroWeights, weights_of
 from rl_training.models.torsos import make_torso
 from rl_training.models.transformer import Transformer, TransformerOptions
 
+ILLEGAL = -1e9  # a logit whose probability is exactly 0, and which a cross-entropy can be taken of
 ALONE = ""  # the column of a task that is the only one
 
 
@@ -33,8 +32,8 @@ ALONE = ""  # the column of a task that is the only one
 class ScaleZeroOptions(MuZeroOptions):
     """`latent_size` is the width of the transformer, `hidden_size` that of an expert."""
 
-    transformer: TransformerOptions = field(default_factory=TransformerOptions)
-    context: int = 5  # imagined steps
+    transformer: TransformerOptions
+    context: int  # imagined steps
 
 
 class Node(NamedTuple):
@@ -50,7 +49,7 @@ class Node(NamedTuple):
         return torch.cat([self.latents, *columns], dim=-1)
 
 
-class Encoder(nn.Module):
+class TaskEncoder(nn.Module):
     """Observations of one space → latents of zero mean and unit variance."""
 
     def __init__(self, space: gym.Space, options: ScaleZeroOptions) -> None:
@@ -98,7 +97,7 @@ class ScaleZeroModel(PlanningModel):
             counts, columns = spaces.observation.num_actions, spaces.observation.columns
             encoded = {name: spaces.observation[name] for name in dict.fromkeys(columns)}
             self.tasks_of = {name: [t for t, own in enumerate(columns) if own == name] for name in encoded}
-        self.encoders = nn.ModuleList(Encoder(space, options) for space in encoded.values())
+        self.encoders = nn.ModuleList(TaskEncoder(space, options) for space in encoded.values())
         width, tasks, bins = options.latent_size, len(counts), len(self.support)
         self.task_tokens = nn.Parameter(torch.randn(tasks, width) * 0.02)
         self.action_tokens = nn.Parameter(torch.randn(tasks, self.num_actions, width) * width**-0.5)
@@ -122,9 +121,9 @@ class ScaleZeroModel(PlanningModel):
             latents = latents.index_copy(0, rows, encoder(own))
         return latents, tasks
 
-    def observe(self, obs: Tree) -> None:
+    def update_statistics(self, obs: Tree) -> None:
         for encoder, name in zip(self.encoders, self.tasks_of, strict=True):
-            assert isinstance(encoder, Encoder)
+            assert isinstance(encoder, TaskEncoder)
             if encoder.normalizer is not None:
                 encoder.normalizer.update(obs if name == ALONE else self._rows_of(name, obs)[1])
 
@@ -136,7 +135,7 @@ class ScaleZeroModel(PlanningModel):
         states = latents + self.task_tokens[tasks]
         pairs = torch.stack([states[:-1], self.act(tasks, actions)], dim=1).flatten(0, 1)
         features, routing = self.transformer(torch.cat([pairs, states[-1:]]))
-        imagined = self.imagine(latents[:-1], features[1::2])
+        imagined = self.next_latents(latents[:-1], features[1::2])
         policy, value = self.predict(features[0::2], tasks)
         reward = self.reward_head(features[1::2], tasks)
         return Unrolled(policy, value, reward, torch.cat([latents[:1], imagined]), routing)
@@ -145,7 +144,7 @@ class ScaleZeroModel(PlanningModel):
         """The tokens of actions `[…, B]`."""
         return self.action_tokens[tasks, actions] + self.task_tokens[tasks]
 
-    def imagine(self, latents: Tensor, features: Tensor) -> Tensor:
+    def next_latents(self, latents: Tensor, features: Tensor) -> Tensor:
         """The latents that follow, given the features of the actions."""
         return normed(latents + self.next_latent(features))
 
@@ -162,13 +161,10 @@ class ScaleZeroModel(PlanningModel):
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         node = self.unpacked(latents)
         features = self.transformer.step(self.act(node.tasks, actions), node.memory, node.lengths)
-        following = self.imagine(node.latents, features)
+        following = self.next_latents(node.latents, features)
         reward = self.scalar(self.reward_head(features, node.tasks))
         packed, value, policy = self._evaluated(node._replace(latents=following, lengths=node.lengths + 1))
         return packed, reward, value, policy
-
-    def planner(self) -> Recurrent | ScaleZeroWeights:  # type: ignore[override]  # a search takes all three
-        return weights_of(self) if self.device.type == "cpu" else self.recurrent
 
     def unpacked(self, rows: Tensor) -> Node:
         """Copies: the search keeps the parents' rows as they are."""

@@ -21,9 +21,9 @@ from rl_training.models.mlp import HIDDEN_GAIN, MLP, orthogonal
 
 @dataclass(frozen=True)
 class TorsoOptions:
-    hidden_sizes: Sequence[int] = (64, 64)
-    activation: str = "tanh"
-    cnn: Literal["nature", "impala"] = "nature"
+    hidden_sizes: Sequence[int]
+    activation: str
+    cnn: Literal["nature", "impala"]
 
 
 def is_image(space: gym.Space) -> bool:

@@ -13,12 +13,12 @@ SCALE_RANGE = 0.2  # how far training may move the weight of what is frozen
 
 @dataclass(frozen=True)
 class TransformerOptions:
-    num_layers: int = 2
-    num_heads: int = 2
-    num_experts: int = 4
-    experts_per_token: int = 1
-    adapter_stages: int = 0
-    adapter_rank: int = 8
+    num_layers: int
+    num_heads: int
+    num_experts: int
+    experts_per_token: int
+    adapter_stages: int
+    adapter_rank: int
 
 
 class AdaptedLinear(nn.Linear):

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from rl_training.ops.arrays import as_rows, as_tensor, suits_kernels
+from rl_training.replaceable import replaceable
 
 UNIFORM_SHARE = 0.01
 
 
+@replaceable
 def unimix(logits: Tensor) -> Tensor:
     """Probabilities of which a share is uniform, so that no logarithm of them is infinite (Hafner et al., 2023)."""
-    if suits_kernels(logits):
-        return Unimix.apply(logits)
     return logits.softmax(-1) * (1.0 - UNIFORM_SHARE) + UNIFORM_SHARE / logits.shape[-1]
 
 
+@replaceable
 def one_hot_sample(probs: Tensor, uniform: Tensor) -> Tensor:
     """The class in whose share of [0, 1) `uniform` `[..., 1]` lies, as a one-hot vector without gradient."""
-    if suits_kernels(probs):
-        from rl_training.ops import categorical_kernels
-
-        rows = as_rows(probs, -1, probs.shape[-1])
-        sample = np.empty_like(rows)
-        categorical_kernels.choose(rows, as_rows(uniform, -1), sample)
-        return as_tensor(sample, probs.shape)
     classes = torch.arange(probs.shape[-1], device=probs.device)
     # The last bound may be rounded to less than 1: what lies beyond it still belongs to the last class.
     chosen = (probs.detach().cumsum(-1)[..., :-1] <= uniform).sum(-1, keepdim=True)
@@ -66,25 +55,3 @@ def symmetric_mean(probs: Tensor, support: Tensor) -> Tensor:
     # Opposite bins are subtracted first: bins near 1e8 would drown a mean near 0.
     surplus = probs[..., -half:] - probs[..., :half].flip(-1)
     return surplus @ support[-half:]
-
-
-class Unimix(torch.autograd.Function):
-    """`unimix` compiled, as one node of autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
-        from rl_training.ops import categorical_kernels
-
-        rows = as_rows(logits, -1, logits.shape[-1])
-        ctx.probs = np.empty_like(rows)
-        categorical_kernels.unimix(rows, UNIFORM_SHARE, ctx.probs)
-        return as_tensor(ctx.probs, logits.shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        from rl_training.ops import categorical_kernels
-
-        to_logits = np.empty_like(ctx.probs)
-        categorical_kernels.unimix_backward(as_rows(grad, *to_logits.shape), ctx.probs, UNIFORM_SHARE, to_logits)
-        return as_tensor(to_logits, grad.shape)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+ROUNDING = 1e-6  # what equal numbers may differ from their mean, relative to it
 
 
 def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
@@ -49,12 +53,13 @@ def _square_deviations(x: NDArray[np.floating]) -> np.floating:
     return deviations @ deviations
 
 
-def normalize(advantages: Tensor) -> Tensor:
-    """Mean 0 and (population) standard deviation 1; a constant or single advantage says nothing and becomes 0."""
-    centered = advantages - advantages.mean()
-    return torch.where(_is_constant(advantages), 0.0, centered / (advantages.std(correction=0) + 1e-8))
+def normalize(advantages: Tensor, mean_of: Callable[[Tensor], Tensor] = torch.mean) -> Tensor:
+    """Mean 0 and (population) standard deviation 1; a constant or single advantage says nothing and becomes 0.
 
-
-def _is_constant(x: Tensor) -> Tensor:
-    # Not var == 0: the rounded mean of equal numbers may differ from them.
-    return x.min() == x.max()
+    `mean_of` may take the mean over more rows than are here.
+    """
+    mean = mean_of(advantages)
+    centered = advantages - mean
+    deviation = mean_of(centered.square()).sqrt()
+    # Not deviation == 0: the rounded mean of equal numbers may differ from them.
+    return torch.where(deviation <= ROUNDING * mean.abs(), 0.0, centered / (deviation + 1e-8))

@@ -12,6 +12,9 @@ Floats = NDArray[np.floating]
 Flags = NDArray[np.bool_]
 
 
+ENDS = ("terminated", "truncated", "is_first", "is_last")  # columns that say where episodes begin and end
+
+
 class UnrollTargets(NamedTuple):
     """Of K actions and K + 1 states. Past a termination all is 0 and known; past a time limit nothing is known."""
 
@@ -23,10 +26,26 @@ class UnrollTargets(NamedTuple):
 
 
 def same_episode(window: Mapping[str, Flags], written: Flags) -> Flags:
-    """Which rows follow the first one without an end, a restart or the edge of the buffer in between."""
+    """Which rows of windows `[L, N]` follow the first without an end, a restart or the newest row in between."""
     goes_on = written.copy()
     goes_on[1:] &= ~(window["terminated"] | window["truncated"])[:-1] & ~window["is_first"][1:] & ~window["is_last"][1:]
     return np.logical_and.accumulate(goes_on, axis=0)
+
+
+def n_step_rewards(
+    window: Mapping[str, NDArray], written: Flags, *, n_steps: int, gamma: float
+) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """(Σ γ^i r_i, what the state after it counts for, how many steps away that is), from windows `[n + 1, B]`.
+
+    A sum ends with its episode, or where the successor of a row is not known yet. The state after m steps counts for
+    γ^m, and for 0 after a termination.
+    """
+    real = same_episode(window, written)[:-1]
+    steps = (real & written[1:] & ~window["is_first"][1:]).sum(0)
+    powers = np.where(np.arange(n_steps)[:, None] < steps, gamma ** np.arange(n_steps)[:, None], 0.0)
+    rewards = (powers * window["rewards"][:-1]).sum(0)
+    terminated = window["terminated"][np.maximum(steps, 1) - 1, np.arange(len(steps))]
+    return rewards.astype(np.float32), np.where(terminated, 0.0, gamma**steps).astype(np.float32), steps
 
 
 def unroll_targets(

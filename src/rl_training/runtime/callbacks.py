@@ -1,9 +1,9 @@
-"""Callbacks: what a user, or the config, adds to the loop."""
+"""Callbacks: everything that listens to a run, be it a logger, the checkpoints, the display or a user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.base import UpdateResult
 from rl_training.experiment.config import TrainConfig
@@ -14,19 +14,65 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Override what you need; `session.request_stop(reason)` ends the run after the iteration under way."""
+    """Override the hooks you need; `session.request_stop(reason)` ends the run after the iteration under way.
+
+    Callbacks are called in their order. What one of them adds to a row, those after it see; the loggers of a run come
+    last, so that the files have it too, and what saves its checkpoints comes first.
+    """
 
     def on_start(self, session: Session) -> None: ...
 
-    def on_update(self, session: Session, result: UpdateResult) -> None: ...
+    def on_update(self, session: Session, result: UpdateResult) -> None:
+        """An update has moved the parameters."""
 
-    def on_log(self, session: Session, row: Mapping[str, float]) -> None: ...
+    def on_log(self, session: Session, row: dict[str, Any]) -> None:
+        """A row of metrics is due; it may be added to."""
 
-    def on_evaluation(self, session: Session, evaluation: Evaluation) -> None: ...
+    def on_evaluation(self, session: Session, evaluation: Evaluation) -> None:
+        """An evaluation has ended, the one after training included; `evaluation.step` is when its policy acted."""
 
-    def on_checkpoint(self, session: Session) -> None: ...
+    def on_checkpoint(self, session: Session) -> None:
+        """The session is at a checkpoint; where there is a run directory, its state has been saved there."""
+
+    def on_best(self, session: Session, step: int) -> None:
+        """The policy of that step has the best evaluation so far; its checkpoint was saved, and may be pruned."""
 
     def on_end(self, session: Session) -> None: ...
+
+
+class Callbacks(Callback):
+    """Several callbacks as one."""
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self.callbacks = tuple(callbacks)
+
+    def on_start(self, session: Session) -> None:
+        for callback in self.callbacks:
+            callback.on_start(session)
+
+    def on_update(self, session: Session, result: UpdateResult) -> None:
+        for callback in self.callbacks:
+            callback.on_update(session, result)
+
+    def on_log(self, session: Session, row: dict[str, Any]) -> None:
+        for callback in self.callbacks:
+            callback.on_log(session, row)
+
+    def on_evaluation(self, session: Session, evaluation: Evaluation) -> None:
+        for callback in self.callbacks:
+            callback.on_evaluation(session, evaluation)
+
+    def on_checkpoint(self, session: Session) -> None:
+        for callback in self.callbacks:
+            callback.on_checkpoint(session)
+
+    def on_best(self, session: Session, step: int) -> None:
+        for callback in self.callbacks:
+            callback.on_best(session, step)
+
+    def on_end(self, session: Session) -> None:
+        for callback in self.callbacks:
+            callback.on_end(session)
 
 
 class TargetReturn(Callback):

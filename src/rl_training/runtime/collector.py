@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,45 +15,8 @@ from rl_training.data.trees import Tree, flatten_time, to_tensors, tree_map, zer
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
 from rl_training.errors import EnvironmentFault
-from rl_training.models.actor_critic import Acted, Evaluated
-
-
-class Policy(Protocol):
-    """What the collector and evaluation need of a policy. `state` is `[B, S]`, of width 0 without memory."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def initial_state(self, batch: int) -> Tensor: ...
-
-    def act(
-        self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
-    ) -> Acted: ...
-
-    def values(self, obs: Tree, state: Tensor | None = None) -> Tensor: ...
-
-    def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
-        """Only asked of a policy that acts without log-probs."""
-
-    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> Any: ...
-
-
-@dataclass(frozen=True)
-class PolicySnapshot:
-    """All an actor needs, here or on another machine. No weights: the actor shares the learner's own."""
-
-    version: int
-    controls: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, Any] | None = None
-
-
-def apply_snapshot(policy: Policy, snapshot: PolicySnapshot) -> None:
-    for name, value in snapshot.controls.items():
-        setattr(policy, name, value)
-    if snapshot.weights is not None:
-        policy.load_state_dict(snapshot.weights)
+from rl_training.models.actor_critic import Acted
+from rl_training.runtime.policy import EVERYTHING, LOGPROBS, VALUES, Policy, PolicySnapshot, apply_snapshot
 
 
 class Collector(Protocol):
@@ -131,14 +93,19 @@ class LocalCollector:
 
     shares_weights = True
 
-    def __init__(self, envs: Envs, policy: Policy, *, seed: int, source: int = 0) -> None:
+    def __init__(
+        self, envs: Envs, policy: Policy, *, seed: int, source: int = 0, reads: Collection[str] = EVERYTHING
+    ) -> None:
+        """`reads` says what the learner wants to know of the policy, as `Learner.reads` does."""
         self.envs = envs
+        self.reads = frozenset(reads)
         self.policy = policy
         self.num_envs = envs.num_envs
         self.layout = [envs.num_envs]
         self.restorable = envs.restorable
         self.source = source
         self._version = 0
+        self._act: Callable[..., Acted] = policy.act
         self._generator = torch.Generator(policy.device)
         self._buffers: _Buffers | None = None
         self._total_steps = 0
@@ -146,6 +113,7 @@ class LocalCollector:
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         self._version = snapshot.version
+        self._act = self.policy.act_randomly if snapshot.acts_randomly else self.policy.act
         apply_snapshot(self.policy, snapshot)
 
     def restart(self, seed: int) -> None:
@@ -172,7 +140,7 @@ class LocalCollector:
         policy, envs, tracker = self.policy, self.envs, self._tracker
         for t in range(num_steps):
             rows.starts[t] = self._starts
-            acted = policy.act(rows.obs_at(t), self._state, generator=self._generator)
+            acted = self._act(rows.obs_at(t), self._state, generator=self._generator)
             step = envs.step(policy.env_actions(rows.write_acted(t, acted)))
             rows.write_step(t, step)
             if len(step.final_rows):
@@ -190,25 +158,29 @@ class LocalCollector:
         last_obs = tree_map(lambda leaf: leaf[-1], obs)
         obs = tree_map(lambda leaf: leaf[:-1], obs)
         final_rows = torch.tensor([(f.t, int(b)) for f in finals for b in f.rows], dtype=torch.int64).reshape(-1, 2)
-        final_obs, final_values = tree_map(lambda leaf: leaf[:0], last_obs), torch.empty(0)
+        final_obs = tree_map(lambda leaf: leaf[:0], last_obs)
         if finals:
             final_obs = to_tensors(tree_map(lambda *leaves: np.concatenate(leaves), *(f.obs for f in finals)), device)
-            final_values = self.policy.values(final_obs, torch.cat([f.state for f in finals])).cpu()
         actions, logprobs, values = (rows.tensor(name) for name in ("actions", "logprobs", "values"))
-        if not rows.scored:
+        if LOGPROBS in self.reads and not rows.scored:
             evaluated = self.policy.evaluate_actions(flatten_time(obs), flatten_time(actions.to(device)))
             logprobs.copy_(evaluated.logprobs.reshape(logprobs.shape))
             values.copy_(evaluated.values.reshape(values.shape))
-        elif not rows.valued:
+        elif VALUES in self.reads and not rows.valued:
             values.copy_(self.policy.values(flatten_time(obs)).reshape(values.shape))
-        last_values = self.policy.values(last_obs, self._state).cpu()
+        following = values
+        if VALUES in self.reads:
+            states = [final.state for final in finals]
+            final_values = self.policy.values(final_obs, torch.cat(states)).cpu() if finals else torch.empty(0)
+            last_values = self.policy.values(last_obs, self._state).cpu()
+            following = next_values(values, last_values, final_rows, final_values)
         names = ("rewards", "terminated", "truncated", "valid", "starts")
         return Rollout(
             obs=obs,
             actions=actions.to(device),
             behavior_logprobs=logprobs.to(device),
             values=values.to(device),
-            next_values=next_values(values, last_values, final_rows, final_values).to(device),
+            next_values=following.to(device),
             last_obs=last_obs,
             final_rows=final_rows,
             final_obs=final_obs,

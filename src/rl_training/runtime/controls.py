@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, Protocol
 
+from rl_training.errors import did_you_mean
 from rl_training.runtime.schedules import (
     Constant,
     Schedule,
-    did_you_mean,
     finite_number,
     parse_schedule,
     rename_aliases,

@@ -14,7 +14,8 @@ from rl_training.data.rollout import Episode, task_means
 from rl_training.data.trees import to_tensors, tree_map
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.errors import EnvironmentFault
-from rl_training.runtime.collector import EpisodeTracker, Policy, restarted
+from rl_training.runtime.collector import EpisodeTracker, restarted
+from rl_training.runtime.policy import Policy
 
 Watch = Callable[[Any, NDArray[Any], EnvStep], None]  # observations, executed actions, what came of them
 
@@ -22,6 +23,7 @@ Watch = Callable[[Any, NDArray[Any], EnvStep], None]  # observations, executed a
 @dataclass(frozen=True)
 class Evaluation:
     episodes: tuple[Episode, ...]
+    step: int = 0  # of training, at which the policy was as it was evaluated
 
     @property
     def returns(self) -> tuple[float, ...]:
@@ -49,6 +51,10 @@ class Evaluation:
             "episodes": len(returns),
             **task_means(self.episodes),
         }
+
+    def row(self) -> dict[str, Any]:
+        """The summary as a row of metrics."""
+        return {"global_step": self.step} | {f"eval_{name}": value for name, value in self.summary().items()}
 
 
 def episode_shares(episodes: int, num_envs: int) -> list[int]:

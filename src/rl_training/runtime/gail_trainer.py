@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import UpdateResult
-from rl_training.algorithms.gail import GAIL, behaviour_cloning_loss
+from rl_training.algorithms.gail import GAIL, GAILParams, behaviour_cloning_loss
 from rl_training.data.demonstrations import HOW_TO_RECORD, Demonstrations, load_demonstrations
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, tree_map
@@ -19,23 +18,11 @@ from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.discriminator import Discriminator
 from rl_training.runtime.controls import Control
-from rl_training.runtime.ppo_trainer import PPOLearner, PPOParams
-from rl_training.runtime.workflows import trainer_for
+from rl_training.runtime.manager import trainer_for
+from rl_training.runtime.ppo_trainer import PPOLearner
 
 DISCRIMINATOR_LEARNING_RATE = Control("discriminator_learning_rate")
 DISCRIMINATOR_ENTROPY_COEF = Control("discriminator_entropy_coef")
-
-
-class GAILParams(PPOParams):
-    demonstrations: str | None = Field(None, description="a file, the name of a packaged one, or minari:DATASET")
-    imitation_reward: Literal["softplus", "logit", "logsigmoid"] = "softplus"
-    discriminator_learning_rate: PositiveFloat = 3e-4
-    discriminator_entropy_coef: float = Field(1e-3, ge=0)
-    discriminator_updates: PositiveInt = Field(4, description="discriminator steps on each rollout")
-    discriminator_batch: PositiveInt = Field(256, description="rows of the expert, and of the policy, in each")
-    spectral_norm: bool = Field(True, description="bounds the slope of the discriminator")
-    clone_updates: int = Field(0, ge=0, description="behaviour-cloning steps before the first update")
-    normalize_reward: bool = True
 
 
 class GAILLearner(PPOLearner):
@@ -53,13 +40,8 @@ class GAILLearner(PPOLearner):
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> GAIL:
-        names = ("discriminator_learning_rate", "discriminator_entropy_coef", "imitation_reward")
-        return GAIL(
-            cls.build_policy(params, spaces),
-            Discriminator(spaces, cls.model_options(params).torso, smooth=params.spectral_norm),
-            **{name: getattr(params, name) for name in names},
-            **cls.policy_options(params),
-        )
+        discriminator = Discriminator(spaces, cls.model_options(params).torso, smooth=params.spectral_norm)
+        return GAIL(cls.build_policy(params, spaces), discriminator, params)
 
     @cached_property
     def expert(self) -> Demonstrations:
@@ -70,16 +52,16 @@ class GAILLearner(PPOLearner):
             raise ConfigError(f"{self.params.demonstrations}: actions have shape {shapes[0]}, not {self.spaces.action}")
         return expert
 
-    def learn(self, rollout: Rollout, *, global_step: int) -> Iterator[UpdateResult]:
+    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
         if not self.started:
             yield from self.begin()
         yield from self.discriminate(rollout)
-        yield from super().learn(rollout, global_step=global_step)
-        yield UpdateResult({"expert_nll": self.expert_nll()}, num_gradient_steps=0)
+        yield from super().learn(rollout)
+        self.note(expert_nll=self.expert_nll())
 
     def begin(self) -> Iterator[UpdateResult]:
         """The scale of the discriminator's inputs, and behaviour cloning as a warm start, once."""
-        self.algorithm.discriminator.observe(self.expert.obs, self.expert.actions)
+        self.algorithm.discriminator.update_statistics(self.expert.obs, self.expert.actions)
         for _ in range(self.params.clone_updates):
             yield self.algorithm.clone_update(self.own_terms(self.expert_rows()))
         self.started = True

@@ -8,13 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Stateful, UpdateResult
+from rl_training.algorithms.params import LiveParams, Params
 from rl_training.data.rollout import Rollout
 from rl_training.envs.state import generator_state, set_generator_state
 from rl_training.envs.types import Spaces
 from rl_training.runtime.controls import Control
-from rl_training.runtime.params import Params
+from rl_training.runtime.params import ParsedParams, parse_params
+from rl_training.runtime.policy import EVERYTHING
 
 
 class Rng:
@@ -31,24 +34,32 @@ class Rng:
 
 
 class Learner(Stateful, ABC):
-    """Owns the algorithm and turns rollouts into updates."""
+    """Owns the algorithm and the parameters as they are now, and turns rollouts into updates."""
 
     Params: ClassVar[type[Params]]
     controls: ClassVar[tuple[Control, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = EVERYTHING  # what it wants to know of the policy that acted; the rest is 0
     bears_stale_data: ClassVar[bool] = False  # whether rollouts of an older policy may be learned from
-    shared_method: ClassVar[str | None] = None  # of the algorithm: a gradient step whose rows learners may share
+    shares_updates: ClassVar[bool] = False  # whether several learners may share the rows of an update
     state_parts: ClassVar[tuple[str, ...]] = ("algorithm", "rng")
+    params: Any  # a `LiveParams`; subclasses declare the `Params` whose fields it has
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
-        self.params = params
+        self.params = LiveParams(params)
         self.spaces = spaces
         self.num_envs = num_envs
         self.rng = Rng(seed)
-        self.algorithm = self.build_seeded(params, spaces, seed=seed, device=device)
+        self.algorithm = self.build_seeded(self.params, spaces, seed=seed, device=device)
+        self._notes: dict[str, float | Tensor] = {}
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, horizon: int | None) -> ParsedParams:
+        """A user's keys as parameters and controls; a ConfigError has one line for each problem."""
+        return parse_params(cls.Params, cls.controls, raw, horizon=horizon)
 
     @classmethod
     def build_seeded(cls, params: Any, spaces: Spaces, *, seed: int, device: torch.device) -> Any:
-        """Weights that depend on the seed alone, whatever random numbers were drawn before."""
+        """Builds weights that depend on the seed alone, whatever random numbers were drawn before."""
         with torch.random.fork_rng(devices=[]), torch.device(device):
             torch.manual_seed(seed)
             return cls.build_algorithm(params, spaces)
@@ -63,6 +74,19 @@ class Learner(Stateful, ABC):
     def rollout_steps(self) -> int:
         """Rows of every environment in a rollout."""
 
+    @property
+    def random_steps(self) -> int:
+        """Environment steps at the beginning of a run that act at random."""
+        return 0
+
     @abstractmethod
-    def learn(self, rollout: Rollout, *, global_step: int) -> Iterator[UpdateResult]:
+    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
         """Yields after every update, so that the loop can meter it and stop early."""
+
+    def note(self, **metrics: float | Tensor) -> None:
+        """Keeps metrics of the rollout that no update has; the loop takes them after the updates."""
+        self._notes.update(metrics)
+
+    def take_notes(self) -> dict[str, float | Tensor]:
+        notes, self._notes = self._notes, {}
+        return notes

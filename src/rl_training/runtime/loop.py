@@ -3,78 +3,76 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rl_training.errors import NonFiniteError
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks import Callback, Callbacks
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.session import Session
 
 
-class Sink(Protocol):
-    """Where a run's rows and checkpoints go; the managed API has none."""
+def run_training(session: Session, callbacks: Sequence[Callback] = ()) -> Evaluation | None:
+    """Collects, learns, logs, evaluates and saves until the budget is spent or somebody asks to stop.
 
-    def log(self, row: Mapping[str, float], step: int) -> None: ...
-
-    def save(self, session: Session, *, is_best: bool) -> None: ...
-
-    def mark_best(self, step: int) -> None:
-        """The checkpoint of that step, if it is still there, turned out to be the best."""
+    Returns the evaluation of the final policy, unless the config wants none or a signal ended the run.
+    """
+    with session.kernels():
+        return _run(session, Callbacks(callbacks))
 
 
-def run_training(session: Session, *, callbacks: Sequence[Callback] = (), sinks: Iterable[Sink] = ()) -> None:
-    """Collect, learn, log, evaluate, save, until the budget is spent or somebody asks to stop."""
-    config, progress, sinks = session.config, session.progress, tuple(sinks)
-    _notify(callbacks, "on_start", session)
+def _run(session: Session, listeners: Callback) -> Evaluation | None:
+    config, progress = session.config, session.progress
+    listeners.on_start(session)
     saved_at = -1
     while progress.global_step < config.total_timesteps and session.stop_reason is None:
         before = progress.global_step
-        controls = _iterate(session, callbacks)
+        controls = _iterate(session, listeners)
         due = _crossed(before, progress.global_step)
         if due(config.log_interval):
-            _log(session, {**session.meter.flush(), **session.collector.metrics(), **controls}, callbacks, sinks)
-        is_best = False
+            listeners.on_log(session, _row(session, controls))
         evaluates = bool(config.eval_episodes) and due(config.eval_interval)
-        in_background = session.evaluator is not None
+        is_best, in_background = False, session.evaluator is not None
         if in_background:
-            _take_in_evaluation(session, callbacks, sinks, wait=evaluates)
+            _take_in_evaluation(session, listeners, wait=evaluates)
         elif evaluates:
-            is_best = _evaluate(session, callbacks, sinks)
+            is_best = _record(session.evaluate(config.eval_episodes), session, listeners)
         # What is evaluated beside training is saved now: should it turn out to be the best, it is there.
         if is_best or due(config.checkpoint_interval) or (evaluates and in_background):
-            _save(session, callbacks, sinks, is_best=is_best)
+            _save(session, listeners)
             saved_at = progress.global_step
+        if is_best:
+            listeners.on_best(session, progress.global_step)
         if evaluates and in_background:
             session.evaluate_in_background()
     if session.evaluator is not None:
-        _take_in_evaluation(session, callbacks, sinks, wait=True)
+        _take_in_evaluation(session, listeners, wait=True)
     if saved_at != progress.global_step:
-        _save(session, callbacks, sinks, is_best=False)
-    _notify(callbacks, "on_end", session)
+        _save(session, listeners)
+    final = _final_evaluation(session, listeners)
+    listeners.on_end(session)
+    return final
 
 
-def _iterate(session: Session, callbacks: Sequence[Callback]) -> dict[str, float]:
-    """One rollout and its updates; returns the controls as they were used."""
+def _iterate(session: Session, listeners: Callback) -> dict[str, float]:
+    """Collects one rollout and learns from it; returns the controls as they were used."""
     started = time.perf_counter()
     learner, collector, progress = session.learner, session.collector, session.progress
-    updating = session.controls.at(progress.global_step, moment="updating")
-    snapshot = session.snapshot(weights=not collector.shares_weights)
-    learner.algorithm.apply_controls(updating)
-    if not collector.shares_weights:
-        session.apply_acting_controls()  # the learner may act too: replayed states are searched again
-    collector.publish(snapshot)
+    controls = session.apply_controls()
     rollout = collector.collect(learner.rollout_steps)
+    if learner.bears_stale_data and rollout.num_steps:
+        learner.note(policy_lag=progress.iterations - rollout.policy_version[rollout.valid.cpu()].float().mean())
     progress.global_step += rollout.num_steps
     progress.add_episodes(rollout.episodes)
-    for result in session.learn(rollout, updating):
-        session.meter.add(result)
+    for result in session.learn(rollout, controls):
+        session.meter.add(result.metrics)
         progress.gradient_steps += result.num_gradient_steps
-        _notify(callbacks, "on_update", session, result)
+        listeners.on_update(session, result)
+    session.meter.add(learner.take_notes())
     _check_finite(session)
     progress.iterations += 1
     progress.seconds += time.perf_counter() - started
-    return {**updating, **snapshot.controls}
+    return controls
 
 
 def _check_finite(session: Session) -> None:
@@ -87,62 +85,55 @@ def _check_finite(session: Session) -> None:
         raise NonFiniteError(f"a parameter became non-finite at step {step}")
 
 
-def _log(session: Session, metrics: Mapping[str, float], callbacks: Sequence[Callback], sinks: Iterable[Sink]) -> None:
+def _row(session: Session, controls: dict[str, float]) -> dict[str, Any]:
     progress = session.progress
-    row = {
+    return {
         "global_step": progress.global_step,
         "episodes": progress.episodes,
         "gradient_steps": progress.gradient_steps,
         "seconds": progress.seconds,
         **progress.episode_metrics(),
-        **metrics,
+        **session.meter.flush(),
+        **session.collector.metrics(),
+        **controls,
     }
-    for sink in sinks:
-        sink.log(row, progress.global_step)
-    _notify(callbacks, "on_log", session, row)
 
 
-def _evaluate(session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink]) -> bool:
-    """Whether it was the best evaluation so far."""
-    evaluation = session.evaluate(session.config.eval_episodes)
-    return _record(evaluation, session.progress.global_step, session, callbacks, sinks)
-
-
-def _take_in_evaluation(session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink], *, wait: bool) -> None:
-    """The evaluation that ran beside training, if it has ended."""
+def _take_in_evaluation(session: Session, listeners: Callback, *, wait: bool) -> None:
+    """Records the evaluation that ran beside training, if it has ended."""
     finished = session.evaluator.finished(wait=wait)
-    if finished and _record(finished.evaluation, finished.step, session, callbacks, sinks):
-        for sink in sinks:
-            sink.mark_best(finished.step)
+    if finished is not None and _record(finished, session, listeners):
+        listeners.on_best(session, finished.step)
 
 
-def _record(
-    evaluation: Evaluation, step: int, session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink]
-) -> bool:
-    """Whether it is the best so far."""
+def _record(evaluation: Evaluation, session: Session, listeners: Callback) -> bool:
+    """Returns whether the evaluation is the best so far."""
     is_best = session.progress.add_evaluation(evaluation)
-    for sink in sinks:
-        sink.log(evaluation_row(evaluation, step), step)
-    _notify(callbacks, "on_evaluation", session, evaluation)
+    listeners.on_evaluation(session, evaluation)
     return is_best
 
 
-def evaluation_row(evaluation: Evaluation, step: int) -> dict[str, Any]:
-    return {"global_step": step} | {f"eval_{name}": value for name, value in evaluation.summary().items()}
-
-
-def _save(session: Session, callbacks: Sequence[Callback], sinks: Iterable[Sink], *, is_best: bool) -> None:
+def _save(session: Session, listeners: Callback) -> None:
     session.barrier()
-    for sink in sinks:
-        sink.save(session, is_best=is_best)
-    _notify(callbacks, "on_checkpoint", session)
+    listeners.on_checkpoint(session)
 
 
-def _crossed(before: int, after: int) -> Any:
+def _final_evaluation(session: Session, listeners: Callback) -> Evaluation | None:
+    """Evaluates the policy that training ended with. The state that was saved does not know of it.
+
+    A run that goes on later is then equal to one that was never at its end.
+    """
+    if not session.config.eval_episodes or session.was_interrupted:
+        return None
+    best, reason = session.progress.best_return, session.stop_reason
+    evaluation = session.evaluate(session.config.eval_episodes)
+    listeners.on_evaluation(session, evaluation)
+    session.stop_reason = reason  # there is nothing left to stop
+    if best is None or evaluation.return_mean > best:
+        listeners.on_best(session, evaluation.step)
+    return evaluation
+
+
+def _crossed(before: int, after: int) -> Callable[[int | None], bool]:
     """Whether a multiple of the interval lies in (before, after]."""
     return lambda interval: interval is not None and before // interval != after // interval
-
-
-def _notify(callbacks: Iterable[Callback], hook: str, *args: Any) -> None:
-    for callback in callbacks:
-        getattr(callback, hook)(*args)

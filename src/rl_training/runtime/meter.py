@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import UpdateResult
 from rl_training.errors import NonFiniteError
 
 
@@ -18,8 +17,8 @@ class Meter:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, result: UpdateResult) -> None:
-        self._pending += result.metrics.items()
+    def add(self, metrics: Mapping[str, float | Tensor]) -> None:
+        self._pending += metrics.items()
 
     def settle(self) -> None:
         """Takes in what was added; tensors are read in one go, once an iteration."""

@@ -1,25 +1,16 @@
-"""`Params`: an algorithm's hyper-parameters with their defaults, and how a user's keys become them."""
+"""How a user's keys become an algorithm's `Params` and the controls that move some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from rl_training.algorithms.params import Params
 from rl_training.errors import ConfigError
+from rl_training.experiment.validation import unknown_key, validation_problems
 from rl_training.runtime.controls import SUFFIXES, Control, ControlSet, canonical_keys, control_keys
-
-
-class Params(BaseModel):
-    """A default is written here and nowhere else."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def idle(self) -> dict[str, str]:
-        """Names of parameters that have no effect beside the others, and why; to give one is refused."""
-        return {}
 
 
 class ParsedParams(NamedTuple):
@@ -33,7 +24,7 @@ def parse_params(
 ) -> ParsedParams:
     """Validates a user's keys; a ConfigError has one line for each problem."""
     accepted = [*model.model_fields, *(key for control in controls for key in control_keys(control))]
-    problems = [unknown_key("algo_kwargs", key, accepted) for key in raw if key not in accepted]
+    problems = [_refusal(model, key, accepted) for key in raw if key not in accepted]
     known = {key: value for key, value in raw.items() if key in accepted}
     try:
         values = canonical_keys(known, controls)
@@ -57,20 +48,9 @@ def parse_params(
     return ParsedParams(params, control_set, schedules)
 
 
-def unknown_key(where: str, key: str, accepted: Iterable[str]) -> str:
-    close = get_close_matches(key, list(accepted), n=1, cutoff=0.0)
-    return f"unknown {where} key {key!r}; did you mean {close[0]!r}?"
-
-
-def validation_problems(error: ValidationError, where: str, accepted: Iterable[str] = ()) -> list[str]:
-    """One line for each of pydantic's complaints."""
-    lines = []
-    for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            lines.append(unknown_key(where, key, accepted))
-        elif problem["type"] == "value_error":
-            lines.append(str(problem["ctx"]["error"]))
-        else:
-            lines.append(f"{key}: {problem['msg']}, got {problem['input']!r}")
-    return lines
+def _refusal(model: type[Params], key: str, accepted: list[str]) -> str:
+    """Why a key is not accepted, and what to give in its place."""
+    for name, cure in model.renamed.items():
+        if key.removeprefix(name) in SUFFIXES:
+            return f"{key}: {cure}"
+    return unknown_key("algo_kwargs", key, accepted)

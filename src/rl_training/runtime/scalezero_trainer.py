@@ -6,43 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt, model_validator
 
-from rl_training.algorithms.scalezero import ScaleZero
+from rl_training.algorithms.scalezero import ScaleZero, ScaleZeroParams
 from rl_training.data.replay import Rows
 from rl_training.data.trees import Tree, to_tensors
 from rl_training.envs.types import Spaces
+from rl_training.models.options import options_from
 from rl_training.models.scalezero import ScaleZeroModel, ScaleZeroOptions
 from rl_training.models.transformer import TransformerOptions
-from rl_training.ops.unroll import observed_states
-from rl_training.runtime.gumbel_muzero_trainer import GumbelMuZeroLearner, GumbelMuZeroParams
-from rl_training.runtime.workflows import trainer_for
-
-ENDS = ("terminated", "truncated", "is_first", "is_last")
-
-
-class ScaleZeroParams(GumbelMuZeroParams):
-    num_simulations: PositiveInt = 8
-    fresh_bootstraps: bool = True
-    latent_size: PositiveInt = Field(64, description="width of the transformer")
-    hidden_size: PositiveInt = Field(128, description="of an expert")
-    num_layers: PositiveInt = 2
-    num_heads: PositiveInt = 2
-    num_experts: PositiveInt = 4
-    experts_per_token: PositiveInt = Field(1, description="besides the one that all tokens share")
-    latent_coef: float = Field(10.0, ge=0, description="weight of the error of imagined latents")
-    balance_coef: float = Field(0.01, ge=0, description="weight of using all experts alike")
-    adapter_stages: int = Field(0, ge=0, description="stages of low-rank changes to a frozen transformer")
-    adapter_rank: PositiveInt = 8
-    stage_updates: PositiveInt = Field(5_000, description="updates before the next stage begins")
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> ScaleZeroParams:
-        if self.latent_size % self.num_heads:
-            raise ValueError(f"latent_size {self.latent_size} is not a multiple of num_heads {self.num_heads}")
-        if self.experts_per_token > self.num_experts:
-            raise ValueError(f"experts_per_token {self.experts_per_token} exceeds num_experts {self.num_experts}")
-        return self
+from rl_training.ops.unroll import ENDS, observed_states
+from rl_training.runtime.gumbel_muzero_trainer import GumbelMuZeroLearner
+from rl_training.runtime.manager import trainer_for
 
 
 class ScaleZeroLearner(GumbelMuZeroLearner):
@@ -51,22 +25,14 @@ class ScaleZeroLearner(GumbelMuZeroLearner):
     params: ScaleZeroParams
 
     @classmethod
-    def algorithm_options(cls, params: Any) -> dict[str, Any]:
-        names = ("latent_coef", "balance_coef", "adapter_stages", "stage_updates")
-        return super().algorithm_options(params) | {name: getattr(params, name) for name in names}
-
-    @classmethod
     def build_model(cls, params: Any, spaces: Spaces) -> ScaleZeroModel:
-        names = TransformerOptions.__dataclass_fields__
-        transformer = TransformerOptions(**{name: getattr(params, name) for name in names})
-        options = cls.model_options(params) | {"transformer": transformer, "context": params.unroll_steps}
-        return ScaleZeroModel(spaces, ScaleZeroOptions(**options))
+        parts = {"torso": cls.torso_options(params), "transformer": options_from(TransformerOptions, params)}
+        return ScaleZeroModel(spaces, options_from(ScaleZeroOptions, params, context=params.unroll_steps, **parts))
 
     @classmethod
-    def search_options(cls, params: Any, spaces: Spaces) -> dict[str, Any]:
+    def max_depth(cls, params: Any) -> int:
         """No deeper than the sequences that updates train: further on there are no positions."""
-        depth = min(params.max_depth or params.unroll_steps, params.unroll_steps)
-        return super().search_options(params, spaces) | {"max_depth": depth}
+        return min(params.max_depth or params.unroll_steps, params.unroll_steps)
 
     def batch(self, rows: Rows, chances: NDArray[np.float64]) -> dict[str, Tree]:
         """With the observations of all states; what has none teaches nothing."""

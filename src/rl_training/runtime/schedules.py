@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
 from typing import Any, Protocol
+
+from rl_training.errors import did_you_mean
 
 
 class Schedule(Protocol):
@@ -136,13 +137,6 @@ def finite_number(value: Any, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(f"{key}: expected a finite number, got {value!r}")
     return float(value)
-
-
-def did_you_mean(word: object, options: Iterable[str]) -> str:
-    """The cure for a misspelt `word`: the nearest option, or all of them when none is near."""
-    options = list(options)
-    close = difflib.get_close_matches(str(word), options, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(options)}"
 
 
 def rename_aliases(raw: Mapping[str, Any], spellings: Mapping[str, str], *, where: str = "") -> dict[str, Any]:

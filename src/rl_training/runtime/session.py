@@ -6,7 +6,8 @@ import os
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ from rl_training.envs.factory import EnvSource, make_envs
 from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
+from rl_training.kernels import using
 from rl_training.models.torsos import has_image
-from rl_training.runtime.collector import Collector, LocalCollector, PolicySnapshot, apply_snapshot, layout_of
+from rl_training.runtime.collector import layout_of
+from rl_training.runtime.engine import engine_for
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.meter import Meter
+from rl_training.runtime.policy import PolicySnapshot
 
 RECENT_EPISODES = 100
 WEIGHTS, ACTING, BARRIER, EVALUATION, WORKER = range(5)  # the random streams that derive from the run's seed
@@ -107,46 +111,27 @@ class Session(Stateful):
         self.config = config
         self.env = env
         self.controls = config.parsed_params().controls
-        # With workers, one environment here tells what theirs are like.
-        envs = make_envs(config.env_spec(env), 1 if config.backend == "ray" else config.num_envs)
+        engine = engine_for(config)
+        envs = make_envs(config.env_spec(env), engine.num_local_envs(config))
         limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
         self.learner = make_learner(config, envs.spaces)
-        self.collector = self._make_collector(envs)
-        self.peers = self._make_peers()
-        self.evaluator = self._make_evaluator()
+        self.collector = engine.collector(self, envs, seed=derive_seed(config.seed, ACTING))
+        self.peers = engine.peers(self)
+        self.evaluator = engine.evaluator(self)
         self.progress = Progress()
         self.meter = Meter()
         self.stop_reason: str | None = None
+        self.was_interrupted = False  # by a signal
         self._eval_envs: Envs | None = None
-
-    def _make_collector(self, envs: Envs) -> Collector:
-        seed = derive_seed(self.config.seed, ACTING)
-        if self.config.backend != "ray":
-            return LocalCollector(envs, self.policy, seed=seed)
-        from rl_training.runtime.ray_collector import RayCollector
-
-        envs.close()
-        options = {"restorable": envs.restorable, "device": self.policy.device}
-        return RayCollector(self.config, self.env, seed=seed, **options)
-
-    def _make_peers(self) -> Any:
-        if self.config.learners == 1:
-            return None
-        from rl_training.runtime.ray_learners import RayLearners
-
-        return RayLearners(self.config, self.learner)
-
-    def _make_evaluator(self) -> Any:
-        if not (self.config.eval_in_background and self.config.eval_interval and self.config.eval_episodes):
-            return None
-        from rl_training.runtime.ray_evaluator import RayEvaluator
-
-        return RayEvaluator(self.config, self.env)
 
     @property
     def policy(self) -> Any:
         return self.learner.algorithm.policy
+
+    def kernels(self) -> AbstractContextManager[None]:
+        """Whatever computes with the session's networks does so within this."""
+        return using(self.config.kernels)
 
     def configure(self, config: TrainConfig) -> None:
         """Another budget or other schedules for the same learner and environments."""
@@ -168,10 +153,12 @@ class Session(Stateful):
             self._close_eval_envs()
             self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
         chosen = self.evaluation_seed() if seed is None else seed
-        self.apply_acting_controls()
-        return evaluate(
-            self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
-        )
+        self.move_controls()
+        with self.kernels():
+            evaluation = evaluate(
+                self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
+            )
+        return replace(evaluation, step=self.progress.global_step)
 
     def evaluation_seed(self) -> int:
         return derive_seed(self.config.seed, EVALUATION, self.progress.global_step)
@@ -179,11 +166,24 @@ class Session(Stateful):
     def snapshot(self, *, weights: bool) -> PolicySnapshot:
         """The policy as it would act next."""
         acting = self.controls.at(self.progress.global_step, moment="acting")
-        return PolicySnapshot(self.progress.iterations, acting, self.policy.state_dict() if weights else None)
+        return PolicySnapshot(
+            self.progress.iterations,
+            acting,
+            acts_randomly=self.progress.global_step < self.learner.random_steps,
+            weights=self.policy.state_dict() if weights else None,
+        )
 
-    def apply_acting_controls(self) -> None:
-        """To the policy itself: after loading, too."""
-        apply_snapshot(self.policy, self.snapshot(weights=False))
+    def move_controls(self) -> dict[str, float]:
+        """Gives every control its value of this step, in the one place where learner and policy read it."""
+        values = self.controls.resolve(self.progress.global_step)
+        self.learner.params.move(values)
+        return values
+
+    def apply_controls(self) -> dict[str, float]:
+        """The same before an iteration; whoever acts elsewhere gets the policy as it is now."""
+        values = self.move_controls()
+        self.collector.publish(self.snapshot(weights=not self.collector.shares_weights))
+        return values
 
     def evaluate_in_background(self) -> None:
         """Of the policy as it is now; `evaluator.finished` has the answer later."""
@@ -192,10 +192,9 @@ class Session(Stateful):
 
     def learn(self, rollout: Rollout, controls: Mapping[str, float]) -> Iterator[UpdateResult]:
         """The learner's updates, whose work other learners may share."""
-        step = self.progress.global_step
         if self.peers is not None:
-            self.peers.follow(rollout, controls, global_step=step)
-        yield from self.learner.learn(rollout, global_step=step)
+            self.peers.send(rollout, controls)
+        yield from self.learner.learn(rollout)
         if self.peers is not None:
             self.peers.settle()
 
@@ -221,7 +220,7 @@ class Session(Stateful):
             self.barrier()
         else:  # the environments are divided otherwise now, so that nobody can go on where somebody stopped
             self._restart_collector()
-        self.apply_acting_controls()
+        self.move_controls()
         _set_global_rng_state(state["rng"])
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +19,10 @@ from rl_training.data.trees import space_map, to_tensors, tree_leaves, tree_map
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.experiment.checkpointing import load_checkpoint
-from rl_training.experiment.config import TrainConfig, make_config
+from rl_training.experiment.config import make_config
 from rl_training.runtime.callbacks import Callback, configured_callbacks
 from rl_training.runtime.evaluation import Evaluation
-from rl_training.runtime.loop import Sink, evaluation_row, run_training
+from rl_training.runtime.loop import run_training
 from rl_training.runtime.session import Session
 
 
@@ -52,27 +52,20 @@ class TrainResult:
 
 class _LastRow(Callback):
     def __init__(self) -> None:
-        self.row: dict[str, float] = {}
+        self.row: dict[str, Any] = {}
 
-    def on_log(self, session: Session, row: Mapping[str, float]) -> None:
+    def on_log(self, session: Session, row: dict[str, Any]) -> None:
         self.row = dict(row)
 
 
-def train_session(
-    session: Session, *, callbacks: Sequence[Callback] = (), sinks: Sequence[Sink] = (), run_dir: Path | None = None
-) -> TrainResult:
+def train_session(session: Session, *, callbacks: Sequence[Callback] = (), run_dir: Path | None = None) -> TrainResult:
     """Trains to the config's budget, then evaluates; a signal ends it with a checkpoint and `StoppedBySignal`."""
     last = _LastRow()
-    session.stop_reason = None
+    session.stop_reason, session.was_interrupted = None, False
     with stop_on_signals(session) as received:
-        run_training(session, callbacks=[*configured_callbacks(session.config), *callbacks, last], sinks=sinks)
+        evaluation = run_training(session, [*configured_callbacks(session.config), *callbacks, last])
     if received:
         raise StoppedBySignal(received[0])
-    evaluation = None
-    if session.config.eval_episodes:
-        evaluation = session.evaluate(session.config.eval_episodes)
-        for sink in sinks:
-            sink.log(evaluation_row(evaluation, session.progress.global_step), session.progress.global_step)
     return TrainResult(session.progress.global_step, run_dir, evaluation, session.stop_reason, last.row)
 
 
@@ -88,6 +81,7 @@ def stop_on_signals(session: Session) -> Iterator[list[int]]:
         if received:
             raise KeyboardInterrupt
         received.append(signum)
+        session.was_interrupted = True
         session.request_stop(signal.Signals(signum).name)
 
     previous = {signum: signal.signal(signum, ask_to_stop) for signum in (signal.SIGINT, signal.SIGTERM)}
@@ -96,21 +90,6 @@ def stop_on_signals(session: Session) -> Iterator[list[int]]:
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
-
-
-def trainer_for(learner: type) -> Callable[..., TrainResult]:
-    """`train_<algo>`: the functional entry point of a learner's algorithm."""
-
-    def train(config: TrainConfig | Mapping[str, Any], **options: Any) -> TrainResult:
-        from rl_training.experiment.manager import train_run
-
-        config = config if isinstance(config, TrainConfig) else make_config(config)
-        if not issubclass(config.learner_class(), learner):
-            raise ConfigError(f"this trains {learner.__name__}; the config says algo {config.algo!r}")
-        return train_run(config, **options)
-
-    train.__doc__ = f"Trains {learner.__name__} by a config into a run directory; options as `train_run`."
-    return train
 
 
 def load_session(
@@ -151,7 +130,8 @@ def predict(session: Session, obs: Any, *, state: Any = None, deterministic: boo
     count = len(tree_leaves(rows)[0])
     policy = session.policy
     carried = policy.initial_state(count) if state is None else torch.as_tensor(state, device=policy.device)
-    acted = policy.act(to_tensors(rows, policy.device), carried, deterministic=deterministic)
+    with session.kernels():
+        acted = policy.act(to_tensors(rows, policy.device), carried, deterministic=deterministic)
     actions: NDArray[Any] = policy.env_actions(acted.actions.cpu().numpy())
     return (actions if batched else actions[0]), acted.state.cpu().numpy()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,34 +22,28 @@ SEARCH_POLICY = "search_policy"  # the name of the policy target among a rollout
 
 
 class Plan(NamedTuple):
-    """Of `B` roots: what to do, how likely that was, what the policy should learn, and what the roots are worth."""
+    """What to do at `B` roots, what the policy should learn, and what the roots are worth."""
 
     actions: NDArray[np.int64]
-    logprobs: NDArray[np.floating]
     policy: NDArray[np.floating]  # [B, A]
     values: NDArray[np.float32]
 
 
 class SearchPolicy(nn.Module):
-    """Acts by planning with its model. The acting controls are its attributes, set before each rollout."""
+    """Acts by planning with its model. It reads its parameters whenever it plans, since controls may have moved them.
 
-    def __init__(
-        self,
-        model: PlanningModel,
-        *,
-        discount: float,
-        num_simulations: int,
-        temperature: float,
-        max_depth: int | None = None,
-        first_action: int = 0,
-    ) -> None:
+    `max_depth` bounds the search; `first_action` is the number that the environment's first action has.
+    """
+
+    def __init__(self, model: PlanningModel, params: Any, *, max_depth: int | None, first_action: int) -> None:
         super().__init__()
         self.model = model
-        self.discount = discount
-        self.num_simulations = num_simulations
-        self.temperature = temperature
+        self.params = params
         self.max_depth = max_depth
         self.first_action = first_action
+
+    def apply_controls(self, values: Mapping[str, float]) -> None:
+        self.params.move(values)
 
     @property
     def device(self) -> torch.device:
@@ -62,10 +57,17 @@ class SearchPolicy(nn.Module):
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
         plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device))
-        actions, logprobs, policy, values = (
-            torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in plan
-        )
-        return Acted(actions, logprobs.float(), state, values, {SEARCH_POLICY: policy.float()})
+        actions, policy, values = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in plan)
+        return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy.float()})
+
+    @torch.no_grad()
+    def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
+        """Without a search: the policy learns that all legal actions are alike, and values are the network's."""
+        _, values, logits = self.model.initial(obs)
+        legal = (logits.softmax(-1) > 0.0).float()
+        policy = legal / legal.sum(-1, keepdim=True)
+        actions = torch.multinomial(policy, 1, generator=generator)[:, 0]
+        return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy})
 
     @torch.no_grad()
     def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
@@ -76,10 +78,10 @@ class SearchPolicy(nn.Module):
         roots, rule = self.prepare(roots, rng)
         searched = search(
             roots,
-            model.planner(),
+            model,
             rule=rule,
-            num_simulations=int(self.num_simulations),
-            discount=self.discount,
+            num_simulations=self.params.num_simulations,
+            discount=self.params.gamma,
             max_depth=self.max_depth,
         )
         return self.decide(searched, rng)
@@ -103,53 +105,39 @@ class SearchPolicy(nn.Module):
 class PUCTPolicy(SearchPolicy):
     """MuZero's: Dirichlet noise at the root, actions drawn from the visits, sharpened by the temperature."""
 
-    def __init__(
-        self,
-        model: PlanningModel,
-        *,
-        root_dirichlet_alpha: float,
-        root_exploration_fraction: float,
-        pb_c_init: float,
-        pb_c_base: float,
-        **options: Any,
-    ) -> None:
-        super().__init__(model, **options)
-        self.root_dirichlet_alpha = root_dirichlet_alpha
-        self.root_exploration_fraction = root_exploration_fraction
-        self.rule = puct(pb_c_init=pb_c_init, pb_c_base=pb_c_base)
+    def __init__(self, model: PlanningModel, params: Any, **options: Any) -> None:
+        super().__init__(model, params, **options)
+        self.rule = puct(pb_c_init=params.pb_c_init, pb_c_base=params.pb_c_base)
 
     def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
         if rng is None:
             return roots, self.rule
         count, actions = roots.logits.shape
-        noise = rng.dirichlet(np.full(actions, self.root_dirichlet_alpha), size=count)
-        prior = with_root_noise(softmax(roots.logits), noise, self.root_exploration_fraction)
+        noise = rng.dirichlet(np.full(actions, self.params.root_dirichlet_alpha), size=count)
+        prior = with_root_noise(softmax(roots.logits), noise, self.params.root_exploration_fraction)
         return roots._replace(prior=prior), self.rule
 
     def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan:
-        chances = visit_policy(searched.visits, 0.0 if rng is None else self.temperature)
+        chances = visit_policy(searched.visits, 0.0 if rng is None else self.params.temperature)
         actions = chances.argmax(-1) if rng is None else _draw(chances, rng)
-        return Plan(actions, _log_chances(chances, actions), visit_policy(searched.visits), searched.values)
+        return Plan(actions, visit_policy(searched.visits), searched.values)
 
 
 class GumbelPolicy(SearchPolicy):
     """Gumbel MuZero's. The temperature scales the Gumbel noise: at 0 the root's choice is deterministic."""
 
-    def __init__(
-        self, model: PlanningModel, *, max_considered_actions: int, c_visit: float, c_scale: float, **options: Any
-    ) -> None:
-        super().__init__(model, **options)
-        self.rule = gumbel(c_visit=c_visit, c_scale=c_scale, max_considered=max_considered_actions)
+    def __init__(self, model: PlanningModel, params: Any, **options: Any) -> None:
+        super().__init__(model, params, **options)
+        self.rule = gumbel(c_visit=params.c_visit, c_scale=params.c_scale, max_considered=params.max_considered_actions)
 
     def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
         if rng is None:
             return roots, self.rule
-        return roots._replace(gumbel=self.temperature * rng.gumbel(size=roots.logits.shape)), self.rule
+        return roots._replace(gumbel=self.params.temperature * rng.gumbel(size=roots.logits.shape)), self.rule
 
     def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan:
         assert searched.improved_logits is not None
-        policy = softmax(searched.improved_logits)
-        return Plan(searched.actions, _log_chances(policy, searched.actions), policy, searched.values)
+        return Plan(searched.actions, softmax(searched.improved_logits), searched.values)
 
 
 def _numpy_generator(generator: torch.Generator | None, device: torch.device) -> np.random.Generator:
@@ -160,7 +148,3 @@ def _numpy_generator(generator: torch.Generator | None, device: torch.device) ->
 def _draw(chances: NDArray[np.floating], rng: np.random.Generator) -> NDArray[np.int64]:
     bounds = chances.cumsum(-1)
     return (rng.random((len(bounds), 1)) * bounds[:, -1:] >= bounds).sum(-1)
-
-
-def _log_chances(chances: NDArray[np.floating], actions: NDArray[np.int64]) -> NDArray[np.floating]:
-    return np.log(np.maximum(chances[np.arange(len(actions)), actions], 1e-30))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.ops.arrays import Floats
+from rl_training.kernels.tools.arrays import Floats
 from rl_training.ops.search import considered_visits
 
 PUCT, GUMBEL = 0, 1

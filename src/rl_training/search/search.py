@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training.models.muzero import CompiledModel, Recurrent
-from rl_training.models.scalezero_weights import ScaleZeroWeights
+from rl_training.replaceable import replaceable
 from rl_training.search.rules import GUMBEL, Rule, considered_table, exploration_weights
 
 
@@ -32,19 +31,25 @@ class Searched(NamedTuple):
     improved_logits: NDArray[np.float32] | None  # [B, A], logits + σ(completed q); None unless Gumbel's rule
 
 
+class Model(Protocol):
+    """What a search asks, once a simulation, for one row of each root."""
+
+    def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(latents, rewards, values, policy logits) after an action.
+
+        What a model has to carry besides its latent, such as a recurrent state, goes into the latent.
+        """
+
+
 def search(
     roots: Roots,
-    model: Recurrent | CompiledModel | ScaleZeroWeights,
+    model: Model,
     *,
     rule: Rule,
     num_simulations: int,
     discount: float,
     max_depth: int | None = None,
 ) -> Searched:
-    """`model` is called once a simulation for all roots; given a compiled one, all of it runs in compiled code."""
-    from rl_training.search import mlp
-    from rl_training.search import tree as kernels
-
     shape = roots.logits.shape
     start = (
         _floats(roots.logits),
@@ -56,41 +61,34 @@ def search(
         num_simulations,
         min(max_depth or num_simulations, num_simulations),
     )
-    if isinstance(model, ScaleZeroWeights):
-        from rl_training.search.transformer import recurrent_of
-
-        model = recurrent_of(model)
-    if isinstance(model, CompiledModel):
-        found = mlp.plan(start, roots.latents.numpy(), *model, rule, np.float32(discount))
-    else:
-        tree = kernels.new_tree(*start)
-        _run_simulations(kernels, tree, roots.latents, model, rule, num_simulations, np.float32(discount))
-        found = kernels.decisions(tree, rule)
-    visits, q, values, actions, improved = found
+    visits, q, values, actions, improved = simulate(model, roots.latents, start, rule, np.float32(discount))
     return Searched(visits, q, values, actions, improved if rule.kind == GUMBEL else None)
 
 
-def _floats(array: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(array, dtype=np.float32)
+@replaceable
+def simulate(model: Model, root_latents: Tensor, start: tuple[Any, ...], rule: Rule, discount: np.float32) -> Any:
+    """Grows trees from `start`, the arguments of `new_tree`, and returns their `decisions`."""
+    return grow_trees(model, root_latents, start, rule, discount)
 
 
-def _run_simulations(
-    kernels: Any,
-    tree: Any,
-    root_latents: Tensor,
-    model: Recurrent,
-    rule: Rule,
-    num_simulations: int,
-    discount: np.float32,
-) -> None:
+def grow_trees(model: Model, root_latents: Tensor, start: tuple[Any, ...], rule: Rule, discount: np.float32) -> Any:
+    from rl_training.search import tree as compiled  # loads numba, which only planners need
+
+    tree = compiled.new_tree(*start)
+    num_simulations = start[-2]
     rows = torch.arange(len(root_latents), device=root_latents.device)
     latents = root_latents.new_empty(num_simulations + 1, *root_latents.shape)
     latents[0] = root_latents
     parents, actions = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
     for simulation in range(num_simulations):
-        kernels.select_all(tree, simulation, rule, parents, actions)
+        compiled.select_all(tree, simulation, rule, parents, actions)
         at, chosen = (torch.from_numpy(index).to(rows.device) for index in (parents, actions))
-        following, *evaluated = model(latents[at, rows], chosen)
+        following, *evaluated = model.recurrent(latents[at, rows], chosen)
         latents[simulation + 1] = following
         rewards, values, logits = (answer.float().cpu().numpy() for answer in evaluated)
-        kernels.back_up_all(tree, simulation, rewards, values, logits, discount, rule)
+        compiled.back_up_all(tree, simulation, rewards, values, logits, discount, rule)
+    return compiled.decisions(tree, rule)
+
+
+def _floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, dtype=np.float32)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.compiled import compiled, inlined
-from rl_training.ops.arrays import Floats
-from rl_training.ops.elementary import exponential
+from rl_training.kernels.tools.arrays import Floats
+from rl_training.kernels.tools.compiled import compiled, inlined
+from rl_training.kernels.tools.elementary import exponential
 from rl_training.ops.search import SMALLEST_RANGE
 from rl_training.search.rules import FIRST_PLAY_MEAN, GUMBEL, PUCT, Rule
 
@@ -28,7 +28,7 @@ PRIOR, LOGIT, Q, VISITS = range(4)
 RAW_VALUE, VALUE, REWARD, NODE_VISITS = range(4)
 
 
-class Tree(NamedTuple):
+class SearchTree(NamedTuple):
     """What belongs to a node lies together, counts as floating-point numbers too: a path touches few lines of cache."""
 
     edges: Floats  # [B, N, 4, A]
@@ -57,11 +57,11 @@ def new_tree(
     weight: Floats,
     num_simulations: int,
     max_depth: int,
-) -> Tree:
+) -> SearchTree:
     """Trees of roots only; an action of probability 0 is never visited. A `prior` of no rows is softmax(logits)."""
     roots, actions = logits.shape
     nodes = num_simulations + 1
-    tree = Tree(
+    tree = SearchTree(
         np.empty((roots, nodes, 4, actions), dtype=np.float32),
         np.empty((roots, nodes, 4), dtype=np.float32),
         np.empty((roots, nodes, actions), dtype=np.int32),
@@ -87,7 +87,7 @@ def new_tree(
 
 
 @inlined
-def select(tree: Tree, b: int, simulation: int, rule: Rule) -> None:
+def select(tree: SearchTree, b: int, simulation: int, rule: Rule) -> None:
     """Walks from the root to an action that was not taken yet, or to the greatest depth."""
     node, depth = 0, 0
     while True:
@@ -107,7 +107,7 @@ def select(tree: Tree, b: int, simulation: int, rule: Rule) -> None:
 
 
 @inlined
-def _puct_action(tree: Tree, b: int, node: int, rule: Rule) -> int:
+def _puct_action(tree: SearchTree, b: int, node: int, rule: Rule) -> int:
     low, range_inverse = tree.low[b], np.float32(0.0)
     if tree.high[b] >= low:
         range_inverse = np.float32(1.0) / max(tree.high[b] - low, np.float32(SMALLEST_RANGE))
@@ -146,7 +146,7 @@ def _first_play_value(edges: Floats, value: np.float32) -> np.float32:
 
 
 @inlined
-def improved_logits(tree: Tree, b: int, node: int, rule: Rule, out: Floats) -> np.float32:
+def improved_logits(tree: SearchTree, b: int, node: int, rule: Rule, out: Floats) -> np.float32:
     """logits + σ(completed q), into `out`; the greatest of them."""
     edges = tree.edges[b, node]
     weighted, mass, most = np.float32(0.0), np.float32(0.0), np.float32(0.0)
@@ -176,7 +176,7 @@ def improved_logits(tree: Tree, b: int, node: int, rule: Rule, out: Floats) -> n
 
 
 @inlined
-def _choose_next(tree: Tree, b: int, rule: Rule) -> None:
+def _choose_next(tree: SearchTree, b: int, rule: Rule) -> None:
     """What is taken next at each node of the path below the root: the greatest policy − visits / node_visits."""
     actions = tree.edges.shape[3]
     for k in range(1, tree.depth[b]):
@@ -199,7 +199,7 @@ def _choose_next(tree: Tree, b: int, rule: Rule) -> None:
 
 
 @inlined
-def root_gumbel_action(tree: Tree, b: int, considered: int, rule: Rule) -> int:
+def root_gumbel_action(tree: SearchTree, b: int, considered: int, rule: Rule) -> int:
     """The best by gumbel + logits + σ(completed q) among the legal actions with the considered number of visits."""
     improved_logits(tree, b, 0, rule, tree.scratch)
     edges, best, chosen = tree.edges[b, 0], -np.inf, -1
@@ -212,7 +212,7 @@ def root_gumbel_action(tree: Tree, b: int, considered: int, rule: Rule) -> int:
 
 @inlined
 def back_up(
-    tree: Tree,
+    tree: SearchTree,
     b: int,
     node: int,
     reward: np.float32,
@@ -254,7 +254,7 @@ def _count(node: Floats, value: np.float32) -> None:
 
 
 @inlined
-def _add_node(tree: Tree, b: int, node: int, reward: np.float32, value: np.float32, logits: Floats) -> None:
+def _add_node(tree: SearchTree, b: int, node: int, reward: np.float32, value: np.float32, logits: Floats) -> None:
     known, edges = tree.nodes[b, node], tree.edges[b, node]
     known[REWARD], known[NODE_VISITS] = reward, np.float32(1.0)
     known[RAW_VALUE] = known[VALUE] = value
@@ -274,7 +274,9 @@ def _add_node(tree: Tree, b: int, node: int, reward: np.float32, value: np.float
 
 
 @compiled
-def select_all(tree: Tree, simulation: int, rule: Rule, parents: NDArray[np.int64], actions: NDArray[np.int64]) -> None:
+def select_all(
+    tree: SearchTree, simulation: int, rule: Rule, parents: NDArray[np.int64], actions: NDArray[np.int64]
+) -> None:
     """One path for every root; (parent, action) at its end is what the network has to evaluate."""
     for b in range(len(parents)):
         select(tree, b, simulation, rule)
@@ -284,7 +286,7 @@ def select_all(tree: Tree, simulation: int, rule: Rule, parents: NDArray[np.int6
 
 @compiled
 def back_up_all(
-    tree: Tree, simulation: int, rewards: Floats, values: Floats, logits: Floats, discount: np.float32, rule: Rule
+    tree: SearchTree, simulation: int, rewards: Floats, values: Floats, logits: Floats, discount: np.float32, rule: Rule
 ) -> None:
     """What the network said of every root's new node."""
     for b in range(len(rewards)):
@@ -292,7 +294,7 @@ def back_up_all(
 
 
 @compiled
-def decisions(tree: Tree, rule: Rule) -> tuple[Ints, Floats, Floats, NDArray[np.int64], Floats]:
+def decisions(tree: SearchTree, rule: Rule) -> tuple[Ints, Floats, Floats, NDArray[np.int64], Floats]:
     """Visits, q, value and action of every root; for Gumbel's rule logits + σ(completed q), else nothing of use.
 
     The action is the most visited one; Gumbel's rule takes the best of those.

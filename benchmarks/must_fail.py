@@ -1,0 +1,78 @@
+"""Experiments that must fail: `python -m benchmarks.must_fail`. What passes them proves nothing.
+
+- A feed-forward PPO on CartPole without velocities: if it balances the pole, the task needs no memory.
+- GAIL on Pendulum with shuffled labels: if it imitates, something other than the discriminator taught it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.compare_sb3 import write_section
+from rl_training.algorithms.base import Batch, UpdateResult
+from rl_training.algorithms.gail import GAIL
+from rl_training.data.trees import tree_map
+from rl_training.experiment.config import make_config, merge
+from rl_training.experiment.presets import load_preset
+from rl_training.runtime.session import Session
+from rl_training.runtime.workflows import train_session
+
+ROOT = Path(__file__).parent.parent
+SEEDS = range(2)
+
+
+def train(preset: str, seed: int, **changes: Any) -> float:
+    config = make_config(merge(load_preset(preset), {"seed": seed, "threads": 1}, changes))
+    session = Session(config)
+    evaluation = train_session(session).evaluation
+    session.close()
+    assert evaluation is not None
+    return evaluation.return_mean
+
+
+def without_velocities(seed: int) -> float:
+    return train("ppo/cartpole", seed, wrappers=["masked_velocities"])
+
+
+def with_shuffled_labels(seed: int) -> float:
+    generator = torch.Generator().manual_seed(seed)
+    honest = GAIL.discriminator_update
+
+    def shuffled(self: GAIL, expert: Batch, policy: Batch) -> UpdateResult:
+        both = tree_map(lambda a, b: torch.cat([a, b]), dict(expert), dict(policy))
+        order = torch.randperm(2 * len(expert["actions"]), generator=generator)
+        first, second = order.chunk(2)
+        return honest(self, tree_map(lambda leaf: leaf[first], both), tree_map(lambda leaf: leaf[second], both))
+
+    GAIL.discriminator_update = shuffled  # type: ignore[method-assign]
+    try:
+        return train("gail/pendulum", seed)
+    finally:
+        GAIL.discriminator_update = honest  # type: ignore[method-assign]
+
+
+CONTROLS = {
+    "feed-forward PPO on CartPole without velocities stays under 150": (without_velocities, 150.0),
+    "GAIL with shuffled labels on Pendulum stays under −800": (with_shuffled_labels, -800.0),
+}
+
+
+def main() -> int:
+    lines = ["| control | seeds | returns | fails as it must |", "|---|---|---|---|"]
+    failed_as_they_must = True
+    for name, (run, ceiling) in CONTROLS.items():
+        returns = [run(seed) for seed in SEEDS]
+        as_it_must = max(returns) < ceiling
+        failed_as_they_must &= as_it_must
+        scores = ", ".join(f"{value:.0f}" for value in returns)
+        lines.append(f"| {name} | {len(returns)} | {scores} | {'yes' if as_it_must else 'NO'} |")
+        print(lines[-1], flush=True)
+    write_section(ROOT / "docs" / "benchmarks.md", "controls", "\n".join(lines))
+    return 0 if failed_as_they_must else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,16 @@
+"""The parameters of algorithms that learn from a replay."""
+
+from __future__ import annotations
+
+from pydantic import Field, PositiveInt
+
+from rl_training.algorithms.params import Params
+
+
+class ReplayParams(Params):
+    rollout_steps: PositiveInt = Field(8, description="rows of every environment in a rollout")
+    batch_size: PositiveInt = 256
+    replay_capacity: PositiveInt = Field(100_000, description="rows that are kept")
+    store_replay: bool = Field(True, description="in checkpoints; without it a resumed run fills its replay anew")
+    learning_starts: int = Field(1_000, ge=0, description="rows in the replay before the first update")
+    random_steps: int = Field(0, ge=0, description="environment steps at the beginning that act at random")

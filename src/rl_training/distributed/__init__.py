@@ -1,0 +1,1 @@
+"""Collectors, learners, evaluators and whole runs in other processes, on Ray. Only `connection` imports `ray`."""

@@ -1,0 +1,160 @@
+"""NumPy forms of a categorical policy and of the losses of PPO and A2C, with their gradients written by hand.
+
+On a few hundred rows a torch op costs more to launch than to compute. Rows are the last axis, `[A, N]`; advantages are
+taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.kernels.tools.arrays import Floats
+from rl_training.ops.losses import ROUNDING
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Over the first axis."""
+    shifted = logits - logits.max(axis=0)
+    shifted -= np.log(np.exp(shifted).sum(axis=0))
+    return shifted
+
+
+class Categorical(NamedTuple):
+    """What a categorical policy says of one action for each row, and what its gradient needs again."""
+
+    logprobs: Floats
+    entropy: Floats
+    dist: Floats
+    probs: Floats
+    chosen: tuple[NDArray[Any], NDArray[Any]]
+
+
+def categorical(logits: Floats, actions: NDArray[Any]) -> Categorical:
+    dist = log_softmax(logits)
+    probs = np.exp(dist)
+    chosen = (actions, np.arange(len(actions)))
+    return Categorical(dist[chosen], -(probs * dist).sum(axis=0), dist, probs, chosen)
+
+
+def categorical_gradient(policy: Categorical, to_logprobs: Floats, to_entropy: float) -> Floats:
+    """d/d logits: g (1[a] − p) for the log-probability, −g p (log p + H) for the entropy H."""
+    weights = policy.dist + policy.entropy
+    weights *= to_entropy
+    weights += to_logprobs
+    weights *= -policy.probs
+    weights[policy.chosen] += to_logprobs
+    return weights
+
+
+def categorical_fisher(dist: Floats) -> Callable[[Floats], Floats]:
+    """t ↦ (diag p − p pᵀ) t / N: the Hessian by the logits of the mean KL from a policy to itself."""
+    probs = np.exp(dist)
+
+    def product(moved: Floats) -> Floats:
+        weighted = probs * moved
+        weighted -= probs * weighted.sum(axis=0)
+        weighted *= np.float32(1.0 / probs.shape[1])
+        return weighted
+
+    return product
+
+
+class LossGradient(NamedTuple):
+    """The terms of the loss, and its derivatives; the entropy's is the same for every row."""
+
+    metrics: dict[str, Any]
+    to_logprobs: Floats
+    to_values: Floats
+    to_entropy: float
+
+
+def ppo_gradient(
+    logprobs: Floats,
+    entropy: Floats,
+    values: Floats,
+    batch: Mapping[str, Floats],
+    *,
+    clip_coef: float,
+    ent_coef: float,
+    vf_coef: float,
+    clip_value_loss: bool,
+) -> LossGradient:
+    """`ppo_loss` of one minibatch with its diagnostics and its gradient."""
+    rows, advantages = len(logprobs), batch["advantages"]
+    log_ratio = logprobs - batch["behavior_logprobs"]
+    moved = np.expm1(log_ratio)
+    ratio = moved + np.float32(1.0)
+    free = ratio * advantages
+    gains = np.minimum(free, ratio.clip(1.0 - clip_coef, 1.0 + clip_coef) * advantages)
+    # Where the clip decides the minimum it holds the ratio, and no gradient passes.
+    to_logprobs = np.where(gains == free, free, np.float32(0.0)) * np.float32(-1.0 / rows)
+    errors = value_errors(values, batch, clip_coef if clip_value_loss else None)
+    whole = _with_value_and_entropy(-gains.sum() / rows, to_logprobs, entropy, errors, ent_coef, vf_coef)
+    whole.metrics["approx_kl"] = (moved - log_ratio).sum() / rows
+    whole.metrics["clip_fraction"] = np.float32(np.count_nonzero(np.abs(moved) > clip_coef) / rows)
+    return whole
+
+
+def a2c_gradient(
+    logprobs: Floats,
+    entropy: Floats,
+    values: Floats,
+    batch: Mapping[str, Floats],
+    *,
+    ent_coef: float,
+    vf_coef: float,
+) -> LossGradient:
+    """`a2c_loss` of a rollout with its gradient."""
+    rows, advantages = len(logprobs), batch["advantages"]
+    policy_loss, to_logprobs = -(advantages @ logprobs) / rows, advantages * np.float32(-1.0 / rows)
+    errors = value_errors(values, batch, None)
+    return _with_value_and_entropy(policy_loss, to_logprobs, entropy, errors, ent_coef, vf_coef)
+
+
+def _with_value_and_entropy(
+    policy_loss: Any,
+    to_logprobs: Floats,
+    entropy: Floats,
+    errors: tuple[Floats, Floats],
+    ent_coef: float,
+    vf_coef: float,
+) -> LossGradient:
+    """What a policy loss becomes with the value error, of which `errors` are `value_errors`, and the entropy bonus."""
+    rows, (passing, squares) = len(entropy), errors
+    value_loss = 0.5 * squares.sum() / rows
+    mean_entropy = entropy.sum() / rows
+    metrics = {
+        "loss": policy_loss + vf_coef * value_loss - ent_coef * mean_entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": mean_entropy,
+    }
+    return LossGradient(metrics, to_logprobs, passing * np.float32(vf_coef / rows), -ent_coef / rows)
+
+
+def value_errors(values: Floats, batch: Mapping[str, Floats], clip_coef: float | None) -> tuple[Floats, Floats]:
+    """The errors whose gradient passes, and the squares that are averaged."""
+    errors = values - batch["returns"]
+    squares = errors * errors
+    if clip_coef is None:
+        return errors, squares
+    steps = values - batch["values"]
+    clipped = np.square(batch["values"] + steps.clip(-clip_coef, clip_coef) - batch["returns"])
+    passes = (squares >= clipped) | (np.abs(steps) <= clip_coef)
+    return np.where(passes, errors, np.float32(0.0)), np.maximum(squares, clipped)
+
+
+def normalized(advantages: Floats) -> Floats:
+    """As `ops.losses.normalize`."""
+    rows = len(advantages)
+    mean = advantages.sum() / rows
+    centered = advantages - mean
+    deviation = np.sqrt(centered @ centered / rows)
+    if deviation <= ROUNDING * abs(mean):
+        return np.zeros_like(advantages)
+    centered /= deviation + np.float32(1e-8)
+    return centered

@@ -1,0 +1,131 @@
+"""Kernels of actor-critics: two MLPs and a choice among a few actions, in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.kernels.losses import categorical, log_softmax
+from rl_training.kernels.nets import ARRAY_ACTIVATIONS, ArrayNet
+from rl_training.kernels.table import replaces
+from rl_training.kernels.tools.arrays import Floats
+from rl_training.models.actor_critic import Acted, ActorCritic, Evaluated
+from rl_training.models.heads import CategoricalHead
+from rl_training.models.mlp import MLP
+from rl_training.models.normalization import ObsNormalizer
+from rl_training.models.torsos import VectorTorso
+
+
+class ArrayPolicy:
+    """The networks of a policy as functions of arrays."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        self.modules = tuple(policy._modules.values())
+        self.actor = ArrayNet(policy.actor_torso.mlp, policy.head.linear)  # type: ignore[arg-type]
+        self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)  # type: ignore[arg-type]
+        self._normalizer = policy.normalizer
+        self._noise = torch.empty(0, 0, device="cpu")
+
+    def inputs(self, obs: Tensor) -> Floats:
+        return (obs if self._normalizer is None else self._normalizer(obs)).numpy()
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Floats:
+        """The same random numbers `[N, A]` that the plain head draws."""
+        if self._noise.shape != shape:
+            with torch.inference_mode(mode=False):  # it will be written to in other modes as well
+                self._noise = torch.empty(shape, device="cpu")
+        return self._noise.exponential_(generator=generator).numpy()
+
+
+_ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()
+
+
+def array_policy(policy: ActorCritic) -> ArrayPolicy | None:
+    """The policy's networks as functions of arrays, if it has exactly those that they can stand for."""
+    known = _ARRAY_POLICIES.get(policy)
+    if known is not None and known.modules == tuple(policy._modules.values()):
+        return known
+    if not _is_own_policy(policy):
+        return None
+    known = _ARRAY_POLICIES[policy] = ArrayPolicy(policy)
+    return known
+
+
+def _is_own_policy(policy: ActorCritic) -> bool:
+    """Separate torsos that are MLPs of numbers, one categorical, nothing subclassed."""
+    if type(policy) is not ActorCritic or policy.shares_torso or type(policy.normalizer) not in OWN_NORMALIZERS:
+        return False
+    torsos, head = (policy.actor_torso, policy.critic_torso), policy.head
+    return (
+        all(type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp) for torso in torsos)
+        and type(head) is CategoricalHead
+        and not head.joint
+        and type(head.linear) is nn.Linear
+        and type(policy.value_head) is nn.Linear
+    )
+
+
+def _is_own_mlp(mlp: Any) -> bool:
+    return type(mlp) is MLP and mlp.activation in ARRAY_ACTIVATIONS and all(type(x) is nn.Linear for x in mlp.layers)
+
+
+OWN_NORMALIZERS = (type(None), ObsNormalizer)
+
+
+def are_floats(obs: Tree) -> bool:
+    """Observations that need no conversion."""
+    return isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.is_cpu and obs.dim() == 2
+
+
+def small_mlps_with_a_categorical(policy: ActorCritic, obs: Tree, *rest: Any) -> bool:
+    """Separate MLPs of tanh or ReLU, one categorical, float32 vectors on the CPU, and no gradient wanted."""
+    return not torch.is_grad_enabled() and are_floats(obs) and array_policy(policy) is not None
+
+
+def _arrays(policy: ActorCritic, obs: Tensor) -> tuple[ArrayPolicy, Floats]:
+    arrays = array_policy(policy)
+    assert arrays is not None
+    return arrays, arrays.inputs(obs)
+
+
+@replaces(ActorCritic.act, when=small_mlps_with_a_categorical, tolerance=0.0)
+def act(
+    policy: ActorCritic,
+    obs: Tensor,
+    state: Tensor,
+    *,
+    generator: torch.Generator | None = None,
+    deterministic: bool = False,
+) -> Acted:
+    arrays, inputs = _arrays(policy, obs)
+    logits = arrays.actor(inputs)
+    if not deterministic:
+        logits -= np.log(arrays.noise(logits.shape[::-1], generator).T)
+    actions: NDArray[np.int64] = logits.argmax(axis=0)
+    return Acted(torch.from_numpy(actions), state)
+
+
+@replaces(ActorCritic.evaluate_actions, when=small_mlps_with_a_categorical, tolerance=1e-5)
+def evaluate_actions(policy: ActorCritic, obs: Tensor, actions: Tensor) -> Evaluated:
+    arrays, inputs = _arrays(policy, obs)
+    said = categorical(arrays.actor(inputs), actions.numpy())
+    columns = (said.logprobs, said.entropy, arrays.critic(inputs)[0], said.dist.T)
+    return Evaluated(*map(torch.from_numpy, columns))
+
+
+@replaces(ActorCritic.distribution, when=small_mlps_with_a_categorical, tolerance=1e-5)
+def distribution(policy: ActorCritic, obs: Tensor) -> Tensor:
+    arrays, inputs = _arrays(policy, obs)
+    return torch.from_numpy(log_softmax(arrays.actor(inputs)).T)
+
+
+@replaces(ActorCritic.values, when=small_mlps_with_a_categorical, tolerance=1e-5)
+def values(policy: ActorCritic, obs: Tensor, state: Tensor | None = None) -> Tensor:
+    arrays, inputs = _arrays(policy, obs)
+    return torch.from_numpy(arrays.critic(inputs)[0])

@@ -1,0 +1,50 @@
+"""How numba compiles the package's inner loops. Importing this loads numba: import what uses it when it is needed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import njit
+from numba.core.caching import IndexDataCacheFile
+
+FunctionT = TypeVar("FunctionT")
+
+OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
+INLINED: Any = {"forceinline": True, "_nrt": False}
+PACKAGE = Path(__file__).parent.parent.parent
+
+
+def _digest_of_sources() -> str:
+    """Changes whenever a file changes that compiled code may have been made of."""
+    digest = hashlib.sha256()
+    for path in sorted([*PACKAGE.glob("kernels/**/*.py"), *PACKAGE.glob("search/*.py"), PACKAGE / "ops" / "search.py"]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+SOURCES = _digest_of_sources()
+
+
+def _compiled(function: Any, **options: Any) -> Any:
+    dispatcher = njit(**OPTIONS, **options)(function)
+    cache = dispatcher._cache
+    # Numba stamps what it keeps on disk with the function's own file, and would not notice that another one, whose
+    # functions were compiled into it, has changed. Here each state of the sources has files of its own.
+    name = f"{cache._impl.filename_base}-{SOURCES[:16]}"
+    cache._cache_file = IndexDataCacheFile(cache.cache_path, name, SOURCES)
+    return dispatcher
+
+
+def compiled(function: FunctionT) -> FunctionT:
+    """Compiles once and keeps the result on disk. Sums may be reordered; infinities keep their meaning."""
+    return _compiled(function)
+
+
+def inlined(function: FunctionT) -> FunctionT:
+    """The same for a function that runs inside of another, which keeps the arrays alive.
+
+    A call would pass each array by its ten fields, and count a reference to it.
+    """
+    return _compiled(function, **INLINED)

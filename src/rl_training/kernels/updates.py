@@ -1,0 +1,113 @@
+"""Kernels of gradient steps: losses, their gradients and the networks' in NumPy, without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.a2c import A2C
+from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
+from rl_training.algorithms.base import Batch, UpdateResult
+from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.peers import ALONE
+from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.trpo import TRPO
+from rl_training.kernels.losses import (
+    LossGradient,
+    a2c_gradient,
+    categorical,
+    categorical_fisher,
+    categorical_gradient,
+    normalized,
+    ppo_gradient,
+    value_errors,
+)
+from rl_training.kernels.policies import are_floats, array_policy
+from rl_training.kernels.table import replaces
+from rl_training.ops.trust_region import VectorProduct
+
+
+def own_algorithm(algorithm: type) -> Callable[..., bool]:
+    def holds(self: ActorCriticAlgorithm, *arguments: Any) -> bool:
+        return (
+            type(self) is algorithm
+            and self.peers is ALONE
+            and type(self.optimizer) is FlatOptimizer
+            and are_floats(arguments[-1]["obs"])
+            and array_policy(self.policy) is not None
+        )
+
+    holds.__doc__ = f"Exactly {algorithm.__name__}, alone, with a policy as `ActorCritic.act`'s, on float32 vectors."
+    return holds
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
+def descend(
+    algorithm: ActorCriticAlgorithm,
+    batch: Batch,
+    gradient_of: Callable[..., LossGradient],
+    columns: Sequence[str],
+    **scalars: Any,
+) -> UpdateResult:
+    """A gradient step on a loss whose derivatives `gradient_of` knows."""
+    arrays = array_policy(algorithm.policy)
+    assert arrays is not None
+    inputs, params = arrays.inputs(batch["obs"]), algorithm.params
+    policy = categorical(arrays.actor.forward(inputs), batch["actions"].numpy())
+    values = arrays.critic.forward(inputs)[0]
+    given = {name: batch[name].numpy() for name in columns}
+    if params.normalize_advantages:
+        given["advantages"] = normalized(given["advantages"])
+    gradient = gradient_of(policy.logprobs, policy.entropy, values, given, **scalars)
+    arrays.actor.backward(categorical_gradient(policy, gradient.to_logprobs, gradient.to_entropy))
+    arrays.critic.backward(gradient.to_values[None])
+    grad_norm = _apply(algorithm)
+    return UpdateResult(gradient.metrics | {"grad_norm": grad_norm})
+
+
+def _apply(algorithm: ActorCriticAlgorithm) -> Tensor:
+    params = algorithm.params
+    return algorithm.optimizer.apply_gradient(learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
+
+
+@replaces(PPO.update, when=own_algorithm(PPO), tolerance=1e-5)
+def ppo_update(self: PPO, batch: Batch) -> UpdateResult:
+    params = self.params
+    return descend(
+        self,
+        batch,
+        ppo_gradient,
+        ("behavior_logprobs", "values", "advantages", "returns"),
+        clip_coef=params.clip_coef,
+        ent_coef=params.ent_coef,
+        vf_coef=params.vf_coef,
+        clip_value_loss=params.clip_value_loss,
+    )
+
+
+@replaces(A2C.update, when=own_algorithm(A2C), tolerance=1e-5)
+def a2c_update(self: A2C, batch: Batch) -> UpdateResult:
+    scalars = {"ent_coef": self.params.ent_coef, "vf_coef": self.params.vf_coef}
+    return descend(self, batch, a2c_gradient, ("advantages", "returns"), **scalars)
+
+
+@replaces(TRPO.update_critic, when=own_algorithm(TRPO), tolerance=1e-5)
+def trpo_update_critic(self: TRPO, batch: Batch) -> UpdateResult:
+    arrays = array_policy(self.policy)
+    assert arrays is not None
+    values = arrays.critic.forward(arrays.inputs(batch["obs"]))[0]
+    errors, squares = value_errors(values, {"returns": batch["returns"].numpy()}, None)
+    arrays.critic.backward((errors / np.float32(len(errors)))[None])
+    return UpdateResult({"value_loss": 0.5 * squares.mean(), "critic_grad_norm": _apply(self)})
+
+
+@replaces(TRPO.fisher_product, when=own_algorithm(TRPO), tolerance=1e-5)
+def trpo_fisher_product(self: TRPO, dist: Tensor, batch: Batch) -> VectorProduct:
+    arrays = array_policy(self.policy)
+    assert arrays is not None
+    product = arrays.actor.curvature(arrays.inputs(batch["obs"]), categorical_fisher(dist.detach().numpy().T))
+    return lambda vector: torch.from_numpy(product(vector.numpy()))

@@ -1,0 +1,161 @@
+"""Runs as a library: set up, run, resume and list them. What a run writes, it writes here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl_training.envs.factory import EnvSource
+from rl_training.errors import CheckpointError, ConfigError, NonFiniteError
+from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoint
+from rl_training.experiment.config import TrainConfig, make_config, read_yaml
+from rl_training.experiment.logging import Logger, open_loggers
+from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.display import Display, Mode, open_display
+from rl_training.runtime.evaluation import Evaluation
+from rl_training.runtime.session import Session, seed_globals
+from rl_training.runtime.workflows import TrainResult, train_session
+
+__all__ = ["list_runs", "resume_run", "train_run", "trainer_for"]
+
+
+class Checkpoints(Callback):
+    """Saves the session in a run directory. It comes before the users' callbacks: what they break is not in it."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig) -> None:
+        self.store = CheckpointStore(run_dir, keep=config.keep_checkpoints)
+
+    def on_checkpoint(self, session: Session) -> None:
+        self.store.save(session.progress.global_step, session.state_dict())
+
+    def on_best(self, session: Session, step: int) -> None:
+        self.store.mark_best(step)
+
+
+class RowRecorder(Callback):
+    """Writes rows to the loggers of a run and to the screen. It comes last, so that it has what others added."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig, display: Display, *, resume_step: int | None = None) -> None:
+        self.display = display
+        self._loggers: list[Logger] = open_loggers(config.loggers, run_dir, resume_step=resume_step)
+
+    def on_log(self, session: Session, row: dict[str, Any]) -> None:
+        self._write(row, session.progress.global_step)
+
+    def on_evaluation(self, session: Session, evaluation: Evaluation) -> None:
+        self._write(evaluation.row(), evaluation.step)
+
+    def close(self) -> None:
+        for logger in self._loggers:
+            logger.close()
+        self.display.close()
+
+    def _write(self, row: dict[str, Any], step: int) -> None:
+        for logger in self._loggers:
+            logger.log(row, step)
+        self.display.update(row, step)
+
+
+def train_run(
+    config: TrainConfig,
+    *,
+    env: EnvSource | None = None,
+    callbacks: Sequence[Callback] = (),
+    display: Mode = "none",
+) -> TrainResult:
+    """Trains into a new run directory."""
+    seed_globals(config.seed)
+    session = Session(config, env=env)
+    run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
+    write_config(run_dir, config)
+    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
+
+
+def resume_run(
+    run_dir: Path | str,
+    *,
+    total_timesteps: int | None = None,
+    stretch_schedules: bool = False,
+    env: EnvSource | None = None,
+    callbacks: Sequence[Callback] = (),
+    display: Mode = "none",
+    **changes: Any,
+) -> TrainResult:
+    """Goes on from the latest checkpoint as if nothing had happened, to the old budget or to a larger one.
+
+    `changes` are other keys of the config. Where environments are stepped elsewhere than before (`backend`, `workers`,
+    `ray_mode`), their episodes begin anew.
+    """
+    run_dir = Path(run_dir)
+    if not (run_dir / "config.yaml").is_file():
+        raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
+    state = load_checkpoint(run_dir)
+    config = make_config({**state["config"], **changes})
+    config = resumed_config(config, total_timesteps, stretch_schedules=stretch_schedules)
+    session = Session(config, env=env)
+    session.load_state_dict(state)
+    write_config(run_dir, config)
+    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=session.progress.global_step)
+
+
+def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_schedules: bool) -> TrainConfig:
+    """The config with another budget; schedules end where they were to end, unless they are to be stretched."""
+    if total_timesteps is None:
+        return config
+    horizon = None if stretch_schedules else config.schedule_horizon or config.total_timesteps
+    return make_config({**config.model_dump(), "total_timesteps": total_timesteps, "schedule_horizon": horizon})
+
+
+def _run(
+    session: Session, run_dir: Path, *, callbacks: Sequence[Callback], display: Mode, resume_step: int | None
+) -> TrainResult:
+    config = session.config
+    with RunLock(run_dir):
+        shown = open_display(
+            config.total_timesteps,
+            f"{config.algo} on {config.env_id}, seed {config.seed}",
+            controls=tuple(session.controls.resolve(session.progress.global_step)),
+            mode=display,
+        )
+        checkpoints = Checkpoints(run_dir, config)
+        rows = RowRecorder(run_dir, config, shown, resume_step=resume_step)
+        try:
+            return train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
+        except NonFiniteError as error:
+            good = checkpoints.store.latest()
+            where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
+            raise NonFiniteError(f"{error}; {where}") from error
+        finally:
+            rows.close()
+            session.close()
+
+
+def trainer_for(learner: type) -> Callable[..., TrainResult]:
+    """`train_<algo>`: the functional entry point of a learner's algorithm."""
+
+    def train(config: TrainConfig | Mapping[str, Any], **options: Any) -> TrainResult:
+        config = config if isinstance(config, TrainConfig) else make_config(config)
+        if not issubclass(config.learner_class(), learner):
+            raise ConfigError(f"this trains {learner.__name__}; the config says algo {config.algo!r}")
+        return train_run(config, **options)
+
+    train.__doc__ = f"Trains {learner.__name__} by a config into a run directory; options as `train_run`."
+    return train
+
+
+def write_config(run_dir: Path, config: TrainConfig) -> None:
+    path = run_dir / "config.yaml"
+    staging = path.with_name(".config.yaml.tmp")
+    staging.write_text(yaml.safe_dump(config.resolved(), sort_keys=False))
+    staging.replace(path)
+
+
+def run_config(run_dir: Path | str) -> TrainConfig:
+    path = Path(run_dir) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{run_dir} is not a run directory: it has no config.yaml")
+    return make_config(read_yaml(path))

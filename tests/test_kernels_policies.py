@@ -1,0 +1,296 @@
+"""The kernels of actor-critics say what the plain code says: actions, gradients, whole updates, optimizer steps."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rl_training.algorithms.a2c import A2C, A2CParams
+from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.ppo import PPO, PPOParams, ppo_loss
+from rl_training.envs.factory import EnvSpec, make_envs
+from rl_training.envs.types import Spaces
+from rl_training.kernels import using
+from rl_training.kernels.losses import categorical, categorical_gradient, ppo_gradient
+from rl_training.kernels.policies import array_policy
+from rl_training.models.actor_critic import ActorCritic, Evaluated
+from rl_training.runtime.collector import LocalCollector
+from rl_training.runtime.session import limit_threads
+from support import policy_options
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+BOX = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+
+def make_policy(**options: Any) -> ActorCritic:
+    torch.manual_seed(0)
+    policy = ActorCritic(Spaces(BOX, spaces.Discrete(3)), policy_options(**options))
+    policy.head.linear.weight.data *= 100  # a policy with opinions
+    policy.head.linear.bias.data += torch.tensor([0.5, -0.5, 0.0])
+    return policy
+
+
+# ---- acting
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("normalize_obs", [False, True])
+@torch.no_grad()
+def test_the_kernel_draws_the_same_actions(deterministic: bool, normalize_obs: bool) -> None:
+    policy = make_policy(normalize_obs=normalize_obs)
+    policy.update_statistics(3 + 2 * torch.randn(100, 4))
+    generators = [torch.Generator().manual_seed(1) for _ in range(2)]
+    for rows in (1, 8, 300, 8):
+        obs, state = torch.randn(rows, 4), policy.initial_state(rows)
+        with using("auto"):
+            ours = policy.act(obs, state, generator=generators[0], deterministic=deterministic)
+        theirs = policy.act(obs, state, generator=generators[1], deterministic=deterministic)
+        assert torch.equal(ours.actions, theirs.actions)
+    assert torch.equal(*(g.get_state() for g in generators))
+
+
+def test_the_kernel_acts_in_every_mode_in_turn() -> None:
+    policy = make_policy()
+    obs, state = torch.randn(8, 4), policy.initial_state(8)
+    for mode in (torch.inference_mode, torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with mode(), using("auto"):
+            policy.act(obs, state, generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def test_evaluation_distribution_and_values_are_the_plain_ones() -> None:
+    policy = make_policy()
+    obs, actions = torch.randn(33, 4), torch.randint(3, (33,))
+    plain = [*policy.evaluate_actions(obs, actions), policy.distribution(obs), policy.values(obs)]
+    with using("auto"):
+        ours = [*policy.evaluate_actions(obs, actions), policy.distribution(obs), policy.values(obs)]
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+def test_the_collector_asks_once_for_log_probs_and_values() -> None:
+    envs = make_envs(EnvSpec("Acrobot-v1"), 1)
+    policy = ActorCritic(envs.spaces, policy_options())
+    rollouts = []
+    for mode in ("auto", "off"):
+        with using(mode):
+            rollouts.append(LocalCollector(envs, policy, seed=0).collect(20))
+    for name in ("actions", "behavior_logprobs", "values", "next_values"):
+        torch.testing.assert_close(getattr(rollouts[0], name), getattr(rollouts[1], name), **CLOSE)
+    assert rollouts[0].behavior_logprobs.lt(0).all()
+
+
+def test_the_numpy_form_follows_the_weights_wherever_they_go() -> None:
+    """In place, with `.data`, into an optimizer's flat tensor, from a checkpoint, in a copy, in another layer."""
+    policy = make_policy()
+    obs = torch.randn(8, 4)
+
+    @torch.no_grad()
+    def assert_current(policy: ActorCritic) -> None:
+        with using("auto"):
+            ours = policy.distribution(obs)
+        torch.testing.assert_close(ours, policy.distribution(obs), **CLOSE)
+
+    assert_current(policy)
+    policy.head.linear.bias.data[0] += 1.0
+    assert_current(policy)
+    policy.head.linear.weight.data = torch.randn(3, 64)
+    assert_current(policy)
+    optimizer = FlatOptimizer(policy.parameters(), eps=1e-5, kind="adam")
+    optimizer.flat.data += 0.01
+    assert_current(policy)
+    copied = copy.deepcopy(policy)
+    optimizer.flat.data += 0.01
+    assert_current(policy)
+    assert_current(copied)
+    policy.load_state_dict(make_policy().state_dict())
+    assert_current(policy)
+    policy.head = copy.deepcopy(policy.head)
+    policy.head.linear.bias.data -= 1.0
+    assert_current(policy)
+
+
+# ---- losses and updates
+
+
+def rows(count: int, *, actions: int = 3) -> dict[str, Tensor]:
+    """Ratios on both sides of the clip, and old values on both sides of the value clip."""
+    generator = torch.Generator().manual_seed(2)
+    normal = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    return {
+        "obs": normal(count, 4),
+        "actions": torch.randint(0, actions, (count,), generator=generator),
+        "behavior_logprobs": -1.1 + 0.3 * normal(count),
+        "values": 0.3 * normal(count),
+        "advantages": normal(count),
+        "returns": normal(count),
+    }
+
+
+@pytest.mark.parametrize("clip_value_loss", [False, True])
+def test_the_handwritten_gradient_is_autograds(clip_value_loss: bool) -> None:
+    batch = rows(200)
+    logits = torch.randn(3, 200, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    values = (0.3 * torch.randn(200)).requires_grad_()
+    coefficients = {"clip_coef": 0.2, "ent_coef": 0.1, "vf_coef": 0.5, "clip_value_loss": clip_value_loss}
+    dist = torch.log_softmax(logits, dim=0)
+    logprobs, entropy = dist.gather(0, batch["actions"][None])[0], -(dist.exp() * dist).sum(0)
+    loss = ppo_loss(Evaluated(logprobs, entropy, values, dist), batch, **coefficients)
+    loss.total.backward()
+
+    arrays = {name: column.numpy() for name, column in batch.items()}
+    policy = categorical(logits.detach().numpy(), arrays["actions"])
+    ours = ppo_gradient(policy.logprobs, policy.entropy, values.detach().numpy(), arrays, **coefficients)
+    to_logits = categorical_gradient(policy, ours.to_logprobs, ours.to_entropy)
+    assert ours.metrics["loss"] == pytest.approx(loss.total.item(), abs=1e-6)
+    assert 0.05 < ours.metrics["clip_fraction"] < 0.95
+    torch.testing.assert_close(torch.from_numpy(to_logits), logits.grad, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(torch.from_numpy(ours.to_values), values.grad, rtol=1e-5, atol=1e-7)
+
+
+OPTIONS = [
+    {"clip_value_loss": clip, "normalize_advantages": normalize}
+    for clip in (False, True)
+    for normalize in (False, True)
+]
+SHAPES = [{"hidden_sizes": ()}, {"hidden_sizes": (32, 8)}, {"activation": "relu"}]
+UPDATES = [(PPO, PPOParams, options) for options in (*OPTIONS, *SHAPES)]
+UPDATES += [(A2C, A2CParams, {"normalize_advantages": normalize}) for normalize in (False, True)]
+
+
+@pytest.mark.parametrize(("algorithm", "params", "options"), UPDATES, ids=str)
+def test_updates_of_kernels_equal_plain_ones(algorithm: Any, params: Any, options: dict[str, Any]) -> None:
+    parsed = params(**{"hidden_sizes": (16, 16), "learning_rate": 1e-3, "ent_coef": 0.1, **options})
+    shape = {"hidden_sizes": parsed.hidden_sizes, "activation": parsed.activation}
+    policy = make_policy(normalize_obs=True, **shape)
+    theirs, ours = (algorithm(copy.deepcopy(policy), parsed) for _ in range(2))
+    for count in (64, 200, 64, 1):  # a batch may be larger or smaller than the memory kept from the one before
+        plain = theirs.update(rows(count)).metrics
+        with using("auto"):
+            metrics = ours.update(rows(count)).metrics
+        assert metrics.keys() == plain.keys()
+        for name in plain:
+            assert float(metrics[name]) == pytest.approx(float(plain[name]), rel=1e-4, abs=1e-5), name
+        torch.testing.assert_close(ours.optimizer.grad, theirs.optimizer.grad, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours.optimizer.flat, theirs.optimizer.flat, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_a_constant_advantage_becomes_zero(mode: Any) -> None:
+    ppo = PPO(make_policy(), PPOParams())
+    with using(mode):
+        metrics = ppo.update({**rows(16), "advantages": torch.full((16,), 0.1)}).metrics
+    assert float(metrics["policy_loss"]) == 0.0
+
+
+# ---- what a kernel leaves alone
+
+
+class OtherPolicy(ActorCritic):
+    """A user's own, with one method overridden."""
+
+    def evaluate_actions(self, obs: Any, actions: Tensor) -> Evaluated:
+        evaluated = super().evaluate_actions(obs, actions)
+        return evaluated._replace(values=0.0 * evaluated.values + 7.0)
+
+
+class OtherHead(nn.Module):
+    """A user's own layer, with the weights of another."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.full((len(x), 1), 7.0)
+
+
+@torch.no_grad()
+def test_an_overridden_method_is_called() -> None:
+    policy = OtherPolicy(Spaces(BOX, spaces.Discrete(3)), policy_options())
+    with using("auto"):
+        assert (policy.evaluate_actions(torch.randn(5, 4), torch.zeros(5, dtype=torch.int64)).values == 7.0).all()
+
+
+@torch.no_grad()
+def test_a_module_that_a_user_put_in_is_called() -> None:
+    policy = make_policy()
+    with using("auto"):
+        policy.values(torch.randn(5, 4))  # the kernel knows the policy as it was
+        policy.value_head = OtherHead(policy.value_head)  # type: ignore[assignment]
+        assert (policy.values(torch.randn(5, 4)) == 7.0).all()
+
+
+def test_a_loss_of_its_own_takes_the_plain_path() -> None:
+    class Other(PPO):
+        def loss(self, evaluated: Evaluated, batch: Any) -> Any:
+            loss = super().loss(evaluated, batch)
+            return loss._replace(total=0.0 * loss.total)
+
+    with using("auto"):
+        assert float(Other(make_policy(), PPOParams()).update(rows(16)).metrics["grad_norm"]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("space", "options"),
+    [
+        (Spaces(BOX, spaces.Box(-1, 1, (2,), np.float32)), {}),
+        (Spaces(BOX, spaces.MultiDiscrete([2, 3])), {}),
+        (Spaces(spaces.Discrete(4), spaces.Discrete(2)), {}),
+        (Spaces(BOX, spaces.Discrete(2)), {"share_torso": True}),
+        (Spaces(BOX, spaces.Discrete(2)), {"activation": "silu"}),
+    ],
+)
+def test_other_policies_have_no_numpy_form(space: Spaces, options: dict[str, Any]) -> None:
+    assert array_policy(ActorCritic(space, policy_options(**options))) is None
+
+
+@torch.no_grad()
+def test_double_precision_observations_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy()
+    monkeypatch.setattr("rl_training.kernels.policies._arrays", None)  # whoever calls it breaks
+    with using("auto"):
+        policy.act(torch.randn(8, 4).double(), policy.initial_state(8))
+
+
+# ---- the optimizer and threads
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+@pytest.mark.parametrize("max_grad_norm", [None, 0.5])
+def test_the_kernel_steps_as_torchs_optimizers(kind: str, max_grad_norm: float | None) -> None:
+    start, pulls = torch.randn(50), torch.randn(10, 50)
+    ours, theirs = (FlatOptimizer([nn.Parameter(start.clone())], eps=1e-5, kind=kind) for _ in range(2))
+    for pull in pulls:
+        norms = []
+        for optimizer, mode in ((ours, "auto"), (theirs, "off")):
+            optimizer.grad.copy_(pull)
+            with using(mode):
+                norms.append(optimizer.apply_gradient(learning_rate=0.01, max_grad_norm=max_grad_norm))
+        torch.testing.assert_close(*norms)
+    exact = kind == "adam" and max_grad_norm is None
+    torch.testing.assert_close(ours.flat, theirs.flat, rtol=0, atol=0 if exact else 1e-6)
+
+
+def test_a_step_raises_the_version_of_every_parameter() -> None:
+    """Copies of weights for compiled code are made anew by it."""
+    parameters = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2, 2))]
+    optimizer = FlatOptimizer(parameters, eps=1e-5, kind="adam")
+    for mode in ("off", "auto", "auto"):
+        before = [p._version for p in parameters]
+        with using(mode):
+            optimizer.apply_gradient(learning_rate=0.1, max_grad_norm=None)
+        assert all(p._version > version for p, version in zip(parameters, before, strict=True))
+
+
+def test_one_thread_is_one_thread_for_numpy_too() -> None:
+    from threadpoolctl import threadpool_info
+
+    limit_threads(1)
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
