@@ -42,7 +42,7 @@ must-fail: setup
 # All are measured, also after one that misses its bar.
 PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl
 FAMILIES ?= ppo a2c trpo recurrent_ppo
-OTHERS ?= search dreamer
+OTHERS ?= search dreamer replay
 bench: .venv-bench/.installed
 	missed=0; \
 	for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; \

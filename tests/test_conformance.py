@@ -41,12 +41,14 @@ from rl_training.runtime.workflows import evaluate_checkpoint, load_session, pre
 from rl_training.search.policy import SearchPolicy
 
 ALGORITHMS = list(REGISTRY)
+KERNELS = pytest.mark.parametrize("kernels", ["auto", "off"])  # and without: the plain code alone
 CONTROLS = [(name, control) for name in ALGORITHMS for control in algorithm(name).learner_class().controls]
 
 
+@KERNELS
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_a_run_logs_every_control_and_the_returns_and_can_be_read_back(algo: str, tmp_path: Path) -> None:
-    config = small_config(algo, tmp_path)
+def test_a_run_logs_every_control_and_the_returns_and_can_be_read_back(algo: str, kernels: str, tmp_path: Path) -> None:
+    config = small_config(algo, tmp_path, kernels=kernels)
     run_dir, state = train_state(config)
     row = training_rows(run_dir)[-1]
     session_controls = config.parsed_params().controls.resolve(0)
@@ -57,9 +59,10 @@ def test_a_run_logs_every_control_and_the_returns_and_can_be_read_back(algo: str
     assert run_config(run_dir).resolved() == config.resolved()
 
 
+@KERNELS
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_a_stopped_and_resumed_run_equals_the_uninterrupted_one(algo: str, tmp_path: Path) -> None:
-    config = small_config(algo, tmp_path, checkpoint_interval=128)
+def test_a_stopped_and_resumed_run_equals_the_uninterrupted_one(algo: str, kernels: str, tmp_path: Path) -> None:
+    config = small_config(algo, tmp_path, kernels=kernels, checkpoint_interval=128)
     _, uninterrupted = train_state(config)
     run_dir, stopped = train_state(config, callbacks=[StopAtCheckpoint()])
     assert stopped["progress"]["global_step"] < uninterrupted["progress"]["global_step"]
@@ -67,17 +70,19 @@ def test_a_stopped_and_resumed_run_equals_the_uninterrupted_one(algo: str, tmp_p
     assert differences(uninterrupted, load_checkpoint(run_dir)) == []
 
 
+@KERNELS
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_one_seed_is_one_run_and_another_seed_another(algo: str, tmp_path: Path) -> None:
-    (_, first), (_, again) = (train_state(small_config(algo, tmp_path, seed=1)) for _ in range(2))
-    _, other = train_state(small_config(algo, tmp_path, seed=2))
+def test_one_seed_is_one_run_and_another_seed_another(algo: str, kernels: str, tmp_path: Path) -> None:
+    (_, first), (_, again) = (train_state(small_config(algo, tmp_path, kernels=kernels, seed=1)) for _ in range(2))
+    _, other = train_state(small_config(algo, tmp_path, kernels=kernels, seed=2))
     assert differences(first, again) == []
     assert any("policy" in name for name in differences(first, other))
 
 
+@KERNELS
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_a_checkpoint_evaluates_and_predicts(algo: str, tmp_path: Path) -> None:
-    run_dir, _ = train_state(small_config(algo, tmp_path))
+def test_a_checkpoint_evaluates_and_predicts(algo: str, kernels: str, tmp_path: Path) -> None:
+    run_dir, _ = train_state(small_config(algo, tmp_path, kernels=kernels))
     evaluation = evaluate_checkpoint(run_dir, episodes=3, seed=5)
     assert evaluation == evaluate_checkpoint(run_dir, episodes=3, seed=5)
     assert len(evaluation.returns) == 3

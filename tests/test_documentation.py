@@ -25,6 +25,11 @@ def test_the_readme_lists_every_algorithm(build: dict) -> None:
     assert build["readme_table"]() in (ROOT / "README.md").read_text(), "run: python docs/build.py"
 
 
+def test_editors_know_every_parameter(build: dict) -> None:
+    for path, text in build["STUBS"].items():
+        assert path.read_text() == text(), "run: python docs/build.py"
+
+
 @pytest.mark.parametrize("algo", list(REGISTRY))
 def test_every_algorithm_has_a_page_and_a_reference_script(algo: str) -> None:
     assert REGISTRY[algo].paper.removeprefix("arXiv:") in (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text()

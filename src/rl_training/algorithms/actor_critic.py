@@ -18,28 +18,30 @@ from rl_training.ops.losses import normalize
 class PolicyParams(Params):
     """The parameters of every algorithm with an `ActorCritic` policy."""
 
-    learning_rate: PositiveFloat = 3e-4
-    gamma: float = Field(0.99, ge=0, le=1)
-    gae_lambda: float = Field(0.95, ge=0, le=1)
-    ent_coef: float = Field(0.0, ge=0)
-    max_grad_norm: PositiveFloat = 0.5
-    normalize_advantages: bool = True
+    learning_rate: PositiveFloat = Field(3e-4, description="step size of the optimizer")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount of a step")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="decay of the traces of advantages")
+    ent_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
+    max_grad_norm: PositiveFloat = Field(0.5, description="bound on the norm of the gradient")
+    normalize_advantages: bool = Field(True, description="bring advantages to mean 0 and deviation 1, batch by batch")
     rollout_steps: PositiveInt = Field(128, description="rows of every environment in a rollout")
-    optimizer: Literal["adam", "rmsprop"] = "adam"
-    adam_eps: PositiveFloat = 1e-5
-    hidden_sizes: tuple[PositiveInt, ...] = (64, 64)
-    activation: Literal["tanh", "relu", "silu", "elu"] = "tanh"
-    cnn: Literal["nature", "impala"] = "nature"
+    optimizer: Literal["adam", "rmsprop"] = Field("adam", description="how gradients become steps")
+    adam_eps: PositiveFloat = Field(1e-5, description="added to the optimizer's denominator, RMSprop's too")
+    hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the hidden layers for vectors")
+    activation: Literal["tanh", "relu", "silu", "elu"] = Field("tanh", description="between the layers of an MLP")
+    cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
     share_torso: bool | None = Field(None, description="policy and value share features; default: for images only")
-    log_std_init: float = 0.0
-    normalize_obs: bool = False
-    normalize_reward: bool = False
+    log_std_init: float = Field(0.0, description="first logarithm of the deviation of Box actions")
+    normalize_obs: bool = Field(
+        False, description="bring observations to mean 0 and deviation 1, by running statistics"
+    )
+    normalize_reward: bool = Field(False, description="divide rewards by the deviation of their discounted sum")
 
 
 class ActorCriticParams(PolicyParams):
     """The parameters of those with one loss for policy and value."""
 
-    vf_coef: float = Field(0.5, ge=0)
+    vf_coef: float = Field(0.5, ge=0, description="weight of the value error")
 
 
 class ActorCriticAlgorithm(Algorithm):

@@ -21,7 +21,7 @@ from rl_training.ops.losses import approx_kl, clip_fraction, clipped_surrogate, 
 
 
 class APPOParams(VTraceParams):
-    clip_coef: float = Field(0.2, ge=0)
+    clip_coef: float = Field(0.2, ge=0, description="how far the probability ratio may leave 1")
     kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the target network, or to the policy that acted")
     target_update_interval: PositiveInt | None = Field(
         None, description="updates between copies to the target network, which gives V-trace its ratios; default: none"

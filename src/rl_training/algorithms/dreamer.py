@@ -38,19 +38,19 @@ class DreamerParams(ReplayParams):
     sequence_length: PositiveInt = Field(64, ge=2, description="observations in each of them")
     train_ratio: float = Field(32.0, ge=0, description="observations replayed for each step of the environments")
     replay_capacity: PositiveInt = Field(1_000_000, description="rows that are kept")
-    learning_rate: PositiveFloat = 4e-5
-    optimizer: Literal["laprop", "adam"] = "laprop"
-    optimizer_eps: PositiveFloat = 1e-20
+    learning_rate: PositiveFloat = Field(4e-5, description="step size of the optimizer")
+    optimizer: Literal["laprop", "adam"] = Field("laprop", description="how gradients become steps")
+    optimizer_eps: PositiveFloat = Field(1e-20, description="added to the optimizer's denominator")
     agc: PositiveFloat = Field(0.3, description="largest gradient of a tensor, relative to the tensor")
-    entropy_coef: float = Field(3e-4, ge=0)
+    entropy_coef: float = Field(3e-4, ge=0, description="weight of the entropy bonus")
     dyn_scale: float = Field(1.0, ge=0, description="of the loss that teaches the prior")
     rep_scale: float = Field(0.1, ge=0, description="of the loss that makes the posterior predictable")
     free_nats: float = Field(1.0, ge=0, description="divergence that costs nothing")
     replay_value_scale: float = Field(0.3, ge=0, description="of the critic's loss on replayed states")
-    gamma: float = Field(0.997, ge=0, le=1)
-    gae_lambda: float = Field(0.95, ge=0, le=1)
+    gamma: float = Field(0.997, ge=0, le=1, description="discount of a step")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="decay of the traces of λ-returns")
     horizon: PositiveInt = Field(15, description="imagined steps")
-    slow_critic_rate: float = Field(0.02, gt=0, le=1)
+    slow_critic_rate: float = Field(0.02, gt=0, le=1, description="share by which the slow critic follows in an update")
 
 
 def kl_losses(posterior: Tensor, prior: Tensor, *, free_nats: float) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ class EfficientZeroParams(MuZeroParams, GumbelMuZeroParams):
     reanalyse_fraction: float = Field(
         1.0, ge=0, le=1, description="replayed rows searched again, as a share of a batch"
     )
-    consistency_coef: float = Field(2.0, ge=0)
+    consistency_coef: float = Field(2.0, ge=0, description="weight of the consistency of imagined with observed states")
     projection_size: PositiveInt = Field(128, description="of the consistency heads")
     lstm_size: PositiveInt = Field(64, description="of the value prefix")
     lstm_horizon: PositiveInt = Field(5, description="steps after which the value prefix begins anew")

@@ -29,9 +29,11 @@ IMITATION_REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class GAILParams(PPOParams):
     demonstrations: str | None = Field(None, description="a file, the name of a packaged one, or minari:DATASET")
-    imitation_reward: Literal["softplus", "logit", "logsigmoid"] = "softplus"
-    discriminator_learning_rate: PositiveFloat = 3e-4
-    discriminator_entropy_coef: float = Field(1e-3, ge=0)
+    imitation_reward: Literal["softplus", "logit", "logsigmoid"] = Field(
+        "softplus", description="what a logit of the discriminator pays"
+    )
+    discriminator_learning_rate: PositiveFloat = Field(3e-4, description="step size of the discriminator")
+    discriminator_entropy_coef: float = Field(1e-3, ge=0, description="weight of its entropy bonus")
     discriminator_updates: PositiveInt = Field(4, description="discriminator steps on each rollout")
     discriminator_batch: PositiveInt = Field(256, description="rows of the expert, and of the policy, in each")
     spectral_norm: bool = Field(True, description="bounds the slope of the discriminator")

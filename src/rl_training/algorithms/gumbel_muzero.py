@@ -15,8 +15,8 @@ from rl_training.search.policy import GumbelPolicy
 class GumbelMuZeroParams(PlannerParams):
     num_simulations: PositiveInt = 16
     max_considered_actions: PositiveInt = Field(16, description="actions that the root's search begins with")
-    c_visit: float = Field(50.0, ge=0)
-    c_scale: PositiveFloat = 0.1
+    c_visit: float = Field(50.0, ge=0, description="visits added to the most visited action's in the scale of q-values")
+    c_scale: PositiveFloat = Field(0.1, description="weight of q-values against the policy's logits")
 
 
 class GumbelMuZero(MuZero):

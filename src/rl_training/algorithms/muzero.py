@@ -21,10 +21,10 @@ from rl_training.search.policy import SearchPolicy
 class PlannerParams(ReplayParams):
     """The parameters of MuZero and its kin."""
 
-    learning_rate: PositiveFloat = 1e-3
-    gamma: float = Field(0.997, ge=0, le=1)
-    num_simulations: PositiveInt = 25
-    temperature: float = Field(1.0, ge=0)
+    learning_rate: PositiveFloat = Field(1e-3, description="step size of the optimizer")
+    gamma: float = Field(0.997, ge=0, le=1, description="discount of a step")
+    num_simulations: PositiveInt = Field(25, description="simulations of each search")
+    temperature: float = Field(1.0, ge=0, description="chance in the choice of actions; 0: none")
     max_depth: PositiveInt | None = Field(None, description="of the search; default: no limit")
     unroll_steps: PositiveInt = Field(5, description="imagined steps that an update trains")
     n_steps: PositiveInt = Field(5, description="real rewards in a value target")
@@ -40,23 +40,23 @@ class PlannerParams(ReplayParams):
     )
     priority_alpha: float = Field(0.6, ge=0, description="how much value errors decide what is replayed; 0: not at all")
     priority_beta: float = Field(0.4, ge=0, le=1, description="how much importance weights make up for it")
-    target_update_interval: PositiveInt = 100
-    value_coef: float = Field(0.25, ge=0)
-    max_grad_norm: PositiveFloat = 5.0
-    adam_eps: PositiveFloat = 1e-5
+    target_update_interval: PositiveInt = Field(100, description="updates between copies to the target network")
+    value_coef: float = Field(0.25, ge=0, description="weight of the value error")
+    max_grad_norm: PositiveFloat = Field(5.0, description="bound on the norm of the gradient")
+    adam_eps: PositiveFloat = Field(1e-5, description="added to the optimizer's denominator")
     hidden_sizes: tuple[PositiveInt, ...] = Field((128,), description="of the representation of vectors")
-    cnn: Literal["nature", "impala"] = "nature"
-    latent_size: PositiveInt = 64
+    cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    latent_size: PositiveInt = Field(64, description="width of a latent state")
     hidden_size: PositiveInt = Field(128, description="of dynamics and prediction")
-    normalize_obs: bool = True
+    normalize_obs: bool = Field(True, description="bring observations to mean 0 and deviation 1, by running statistics")
     support_size: PositiveInt = Field(25, description="bins on each side of 0; a return of 500 is about 22")
 
 
 class MuZeroParams(PlannerParams):
-    root_dirichlet_alpha: PositiveFloat = 0.3
-    root_exploration_fraction: float = Field(0.25, ge=0, le=1)
-    pb_c_init: PositiveFloat = 1.25
-    pb_c_base: PositiveFloat = 19652.0
+    root_dirichlet_alpha: PositiveFloat = Field(0.3, description="how even the noise at the root is")
+    root_exploration_fraction: float = Field(0.25, ge=0, le=1, description="share of noise in the priors at the root")
+    pb_c_init: PositiveFloat = Field(1.25, description="weight of the prior in PUCT")
+    pb_c_base: PositiveFloat = Field(19652.0, description="visits at which that weight begins to grow")
 
 
 @dataclass(frozen=True)

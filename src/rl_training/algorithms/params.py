@@ -15,6 +15,13 @@ class Params(BaseModel):
 
     renamed: ClassVar[dict[str, str]] = {}  # keys that one may expect here, and what to give in their place
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """A field that only has another default means what it meant."""
+        for name, field in cls.model_fields.items():
+            bases = (base for base in cls.__mro__[1:] if issubclass(base, Params) and name in base.model_fields)
+            field.description = field.description or next((b.model_fields[name].description for b in bases), None)
+
     def idle(self) -> dict[str, str]:
         """Names of parameters that have no effect beside the others, and why; to give one is refused."""
         return {}

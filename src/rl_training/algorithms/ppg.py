@@ -24,7 +24,7 @@ class PPGParams(PPOParams):
     aux_epochs: PositiveInt = Field(6, description="passes of an auxiliary phase over its rollouts, E_aux of the paper")
     aux_minibatches: PositiveInt = Field(16, description="parts of each of those passes")
     beta_clone: float = Field(1.0, ge=0, description="how strongly an auxiliary phase holds the policy where it was")
-    aux_learning_rate: PositiveFloat = 5e-4
+    aux_learning_rate: PositiveFloat = Field(5e-4, description="step size of the auxiliary phase")
     update_epochs: PositiveInt = Field(1, description="passes over each rollout, E_pi of the paper")
     normalize_advantages: bool = Field(True, description="over the whole rollout")
     normalize_reward: bool = Field(True, description="brings value targets to the scale on which beta_clone can hold")

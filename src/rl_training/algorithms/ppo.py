@@ -15,10 +15,10 @@ from rl_training.replaceable import replaceable
 
 
 class PPOParams(ActorCriticParams):
-    clip_coef: float = Field(0.2, ge=0)
-    clip_value_loss: bool = False
-    update_epochs: PositiveInt = 4
-    num_minibatches: PositiveInt = 4
+    clip_coef: float = Field(0.2, ge=0, description="how far the probability ratio may leave 1")
+    clip_value_loss: bool = Field(False, description="clip the value's step by clip_coef, too")
+    update_epochs: PositiveInt = Field(4, description="passes over each rollout")
+    num_minibatches: PositiveInt = Field(4, description="parts of each pass")
     target_kl: PositiveFloat | None = Field(None, description="stop the epochs once approx_kl exceeds it")
 
 

@@ -14,8 +14,8 @@ COLUMNS = ("behavior_logprobs", "values", "advantages", "returns")
 
 
 class RecurrentPPOParams(PPOParams):
-    cell: Cell = "lstm"
-    recurrent_size: PositiveInt = 64
+    cell: Cell = Field("lstm", description="kind of memory")
+    recurrent_size: PositiveInt = Field(64, description="width of the memory")
     sequence_length: PositiveInt | None = Field(None, description="rows of a sequence; default: the whole rollout")
     hidden_sizes: tuple[PositiveInt, ...] = (64,)
 

@@ -9,7 +9,7 @@ from rl_training.algorithms.params import Params
 
 class ReplayParams(Params):
     rollout_steps: PositiveInt = Field(8, description="rows of every environment in a rollout")
-    batch_size: PositiveInt = 256
+    batch_size: PositiveInt = Field(256, description="rows or windows in an update")
     replay_capacity: PositiveInt = Field(100_000, description="rows that are kept")
     store_replay: bool = Field(True, description="in checkpoints; without it a resumed run fills its replay anew")
     learning_starts: int = Field(1_000, ge=0, description="rows in the replay before the first update")

@@ -42,14 +42,14 @@ class ScaleZeroParams(GumbelMuZeroParams):
     fresh_bootstraps: bool = True
     latent_size: PositiveInt = Field(64, description="width of the transformer")
     hidden_size: PositiveInt = Field(128, description="of an expert")
-    num_layers: PositiveInt = 2
-    num_heads: PositiveInt = 2
-    num_experts: PositiveInt = 4
+    num_layers: PositiveInt = Field(2, description="of the transformer")
+    num_heads: PositiveInt = Field(2, description="of attention")
+    num_experts: PositiveInt = Field(4, description="of each mixture")
     experts_per_token: PositiveInt = Field(1, description="besides the one that all tokens share")
     latent_coef: float = Field(10.0, ge=0, description="weight of the error of imagined latents")
     balance_coef: float = Field(0.01, ge=0, description="weight of using all experts alike")
     adapter_stages: int = Field(0, ge=0, description="stages of low-rank changes to a frozen transformer")
-    adapter_rank: PositiveInt = 8
+    adapter_rank: PositiveInt = Field(8, description="of a low-rank change")
     stage_updates: PositiveInt = Field(5_000, description="updates before the next stage begins")
 
     @model_validator(mode="after")

@@ -29,10 +29,10 @@ class TRPOParams(PolicyParams):
     learning_rate: PositiveFloat = Field(1e-3, description="of the critic")
     max_grad_norm: PositiveFloat = Field(0.5, description="of the critic")
     target_kl: PositiveFloat = Field(0.01, description="bound on the mean KL of the policy's step")
-    cg_iterations: PositiveInt = 10
+    cg_iterations: PositiveInt = Field(10, description="steps of conjugate gradients")
     cg_damping: float = Field(0.1, ge=0, description="added to the diagonal of the Fisher matrix")
-    line_search_shrink: float = Field(0.8, gt=0, lt=1)
-    line_search_attempts: PositiveInt = 10
+    line_search_shrink: float = Field(0.8, gt=0, lt=1, description="by how much a rejected step is shortened")
+    line_search_attempts: PositiveInt = Field(10, description="steps tried before the policy stays where it is")
     critic_updates: PositiveInt = Field(10, description="passes over the rollout that fit the critic")
     num_minibatches: PositiveInt = Field(8, description="parts of each of the critic's passes")
 

@@ -91,5 +91,5 @@ def is_own_activation(module: NormedActivation, x: Tensor) -> bool:
 @replaces(NormedActivation.forward, when=is_own_activation, tolerance=1e-5)
 def normed_activation(module: NormedActivation, x: Tensor) -> Tensor:
     if torch.is_grad_enabled():
-        return NormedSiLU.apply(x, module.scale, module.shape)
+        return NormedSiLU.apply(x, module.scale, module.shape)  # type: ignore[no-untyped-call]
     return normed_silu(x, module.scale, module.shape)[0]

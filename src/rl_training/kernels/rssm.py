@@ -74,7 +74,8 @@ def filtered(
     )
     biases = [layer.bias.expand_as(action_inputs) for layer in (rssm.from_deter, rssm.from_stoch)]
     inputs = torch.cat([*biases, action_inputs], dim=-1)
-    return Filtered.apply(inputs, token_inputs + rssm.posterior_deter.bias, goes_on, uniform, *weights)
+    tokens = token_inputs + rssm.posterior_deter.bias
+    return Filtered.apply(inputs, tokens, goes_on, uniform, *weights)  # type: ignore[no-untyped-call]
 
 
 def wants_no_gradient(gates: Tensor, state: Tensor) -> bool:

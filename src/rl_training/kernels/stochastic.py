@@ -92,7 +92,7 @@ class Unimix(torch.autograd.Function):
 
 @replaces(categorical.unimix, when=suits_kernels, tolerance=1e-6)
 def unimix(logits: Tensor) -> Tensor:
-    return Unimix.apply(logits)
+    return Unimix.apply(logits)  # type: ignore[no-untyped-call]
 
 
 def probabilities_suit(probs: Tensor, uniform: Tensor) -> bool:

@@ -1,0 +1,90 @@
+"""`Agent`: what all managed classes can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from rl_training.envs.factory import PYTHON_PREFIX, EnvSource
+from rl_training.errors import CheckpointError
+from rl_training.experiment.checkpointing import load_checkpoint, save_tree
+from rl_training.experiment.config import TrainConfig, make_config
+from rl_training.experiment.registry import REGISTRY
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.manager import resumed_config
+from rl_training.runtime.session import Session
+from rl_training.runtime.workflows import TrainResult, predict, train_session
+
+AgentT = TypeVar("AgentT", bound="Agent")
+
+
+class Agent:
+    """Trains, evaluates, predicts, saves and loads, in memory; `rl_training.train_run` is for runs on disk."""
+
+    algo: ClassVar[str]
+
+    def __init__(self, env: EnvSource | None = None, **overrides: Any) -> None:
+        """`overrides` are keys of `TrainConfig`, or hyper-parameters, schedules and warm-ups of the algorithm.
+
+        Several environments at once are `tasks=[...]` in place of `env`.
+        """
+        known = {key: value for key, value in overrides.items() if key in TrainConfig.model_fields}
+        params = {key: value for key, value in overrides.items() if key not in known}
+        if env is not None:
+            named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+            known["env_id"] = named if isinstance(env, str) else f"{PYTHON_PREFIX}{named}"
+        algo_kwargs = {**known.pop("algo_kwargs", {}), **params}
+        config = make_config({"algo": self.algo, **known, "algo_kwargs": algo_kwargs})
+        self._session = Session(config, env=None if isinstance(env, str) else env)
+
+    @property
+    def config(self) -> TrainConfig:
+        return self._session.config
+
+    @property
+    def policy(self) -> Any:
+        """The torch module that acts."""
+        return self._session.policy
+
+    @property
+    def num_timesteps(self) -> int:
+        return self._session.progress.global_step
+
+    def train(self, total_timesteps: int | None = None, *, callbacks: Sequence[Callback] = ()) -> TrainResult:
+        """Trains for so many steps more. Schedules end with the first call's budget or at `schedule_horizon`."""
+        session = self._session
+        steps = total_timesteps or session.config.total_timesteps
+        if self.num_timesteps:
+            session.configure(resumed_config(session.config, self.num_timesteps + steps, stretch_schedules=False))
+        else:
+            session.configure(make_config({**session.config.model_dump(), "total_timesteps": steps}))
+        return train_session(session, callbacks=callbacks)
+
+    def evaluate(self, episodes: int = 20, *, deterministic: bool = True, seed: int | None = None) -> dict[str, Any]:
+        """Mean, deviation, extremes and median of the returns of whole episodes, and their lengths."""
+        return self._session.evaluate(episodes, deterministic=deterministic, seed=seed).summary()
+
+    def predict(self, obs: Any, state: Any = None, *, deterministic: bool = True) -> tuple[Any, Any]:
+        """(action, state) for one observation or a batch of them; hand the state back with the next one."""
+        return predict(self._session, obs, state=state, deterministic=deterministic)
+
+    def save(self, path: Path | str) -> Path:
+        """Everything, as a checkpoint directory: it predicts, evaluates, and trains on as if nothing had happened."""
+        save_tree(Path(path), self._session.state_dict())
+        return Path(path)
+
+    @classmethod
+    def load(cls: type[AgentT], path: Path | str, *, env: EnvSource | None = None, which: str = "latest") -> AgentT:
+        """From `save`, a checkpoint or a run directory. An environment that was a Python callable is passed again."""
+        state = load_checkpoint(Path(path), which)
+        config = make_config(state["config"])
+        if config.algo != cls.algo:
+            raise CheckpointError(f"{path} holds {config.algo!r}; load it with {REGISTRY[config.algo].class_name}")
+        agent = cls.__new__(cls)
+        agent._session = Session(config, env=env)
+        agent._session.load_state_dict(state)
+        return agent
+
+    def close(self) -> None:
+        self._session.close()
