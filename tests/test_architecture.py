@@ -97,6 +97,18 @@ def test_nothing_unpickles_or_loads_unsafely() -> None:
     assert [p.name for p in SOURCE.rglob("*.py") if re.search(pattern, p.read_text())] == []
 
 
+def test_docstrings_are_sentences() -> None:
+    """They have a subject, or say what is done; "Of …" and "What …" have to be read twice."""
+    kinds = (ast.FunctionDef, ast.ClassDef, ast.Module)
+    riddles = {
+        f"{path.relative_to(SOURCE)}: {text.splitlines()[0]}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)) and text.startswith(("Of ", "What "))
+    }
+    assert riddles == set()
+
+
 def test_no_file_is_long() -> None:
     long = {p.name: n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 320}
     assert long == {}

@@ -1,4 +1,4 @@
-"""What the algorithms with a policy and a value function have in common: their parameters, and one optimizer."""
+"""The base of all algorithms with a policy and a value function: their parameters, and one optimizer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ActorCriticAlgorithm(Algorithm):
         self.optimizer = FlatOptimizer(policy.parameters(), eps=params.adam_eps, kind=params.optimizer)
 
     def join(self, peers: Peers) -> None:
-        """From here on every batch is a share, and a mean over rows is one over the rows of all learners."""
+        """Shares every batch from here on: a mean over rows becomes one over the rows of all learners."""
         self.peers = peers
         self.optimizer.combine_ = peers.mean_
 

@@ -1,4 +1,4 @@
-"""What every algorithm is: networks, optimizers, parameters that it reads, and an update."""
+"""The base of all algorithms: networks, optimizers, parameters that it reads, and an update."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ class Algorithm(Stateful, ABC):
     def update(self, batch: Batch) -> UpdateResult: ...
 
     def is_finite(self) -> bool:
-        """Whether all parameters are finite."""
+        """Tells whether all parameters are finite."""
         return self.optimizer.is_finite()

@@ -21,7 +21,7 @@ class Peers:
         return of_share
 
     def averaged(self, result: UpdateResult) -> UpdateResult:
-        """The same metrics for every learner: one that stops early does not leave others waiting."""
+        """Gives every learner the same metrics: one that stops early does not leave others waiting."""
         return result
 
 

@@ -123,7 +123,7 @@ class PPG(PPO):
         return self.policy.distribution(obs)
 
     def auxiliary_update(self, batch: Batch) -> UpdateResult:
-        """On rows with `obs`, `returns` and the `teacher`'s distributions."""
+        """Takes a step on rows with `obs`, `returns` and the `teacher`'s distributions."""
         self.auxiliary_updates += 1
         params = self.params
         evaluated = self.policy.evaluate_auxiliary(batch["obs"])

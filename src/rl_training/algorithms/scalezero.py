@@ -62,7 +62,7 @@ class ScaleZeroParams(GumbelMuZeroParams):
 
 
 class ScaleZero(GumbelMuZero):
-    """With adapters, a stage of low-rank changes to the frozen transformer begins every `stage_updates` updates."""
+    """A stage begins every `stage_updates` updates, which adds low-rank changes to the frozen transformer."""
 
     state_scalars = ("stage", "updates")
     target: TargetNetwork[ScaleZeroModel]  # type: ignore[assignment]
@@ -105,7 +105,7 @@ class ScaleZero(GumbelMuZero):
         return self.target.network.represent(following)[0].unflatten(0, batch["actions"].shape)
 
     def enter_stage(self, stage: int) -> None:
-        """From here on an optimizer of its own trains the stage's adapters, the encoders and the heads."""
+        """Begins a stage: a new optimizer trains its adapters, the encoders and the heads."""
         self.stage = stage
         self.model.transformer.enter_stage(stage)
         trained = [p for p in self.policy.parameters() if p.requires_grad]

@@ -24,7 +24,7 @@ class TargetNetwork(Stateful, Generic[NetworkT]):
         self.age = 0  # updates of the original since the last copy
 
     def copy_every(self, interval: int, original: NetworkT) -> None:
-        """To be called after each update of the original."""
+        """Copies the original when `interval` of its updates have passed; call it after each of them."""
         self.age += 1
         if self.age >= interval:
             self.network.load_state_dict(original.state_dict())

@@ -76,7 +76,7 @@ class Agent:
 
     @classmethod
     def load(cls: type[AgentT], path: Path | str, *, env: EnvSource | None = None, which: str = "latest") -> AgentT:
-        """From `save`, a checkpoint or a run directory. An environment that was a Python callable is passed again."""
+        """Loads what `save` wrote, a checkpoint or a run. An environment that was a Python object is passed again."""
         state = load_checkpoint(Path(path), which)
         config = make_config(state["config"])
         if config.algo != cls.algo:

@@ -1,4 +1,4 @@
-"""What a managed class takes: the keys of the config and of its algorithm, with types, defaults and descriptions."""
+"""The keys that a managed class takes, of the config and of its algorithm, with types, defaults and descriptions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rl_training.errors import RLTrainingError
 
 
 class Answer(NamedTuple):
-    """What a verb has to say: to people, and with `--json` to programs."""
+    """A verb's answer: to people, and with `--json` to programs."""
 
     text: str
     data: dict[str, Any]

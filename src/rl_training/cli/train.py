@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("algo", nargs="?", help="algorithm; a preset names its own")
     parser.add_argument("--config", metavar="X", help="a packaged preset (ppo/cartpole) or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key, as often as needed")
-    parser.add_argument("--seeds", metavar="0-4", help="several runs: 0-4 or 0,3,7; on Ray at a time")
+    parser.add_argument("--seeds", metavar="0-4", help="train one run per seed (0-4 or 0,3,7), on Ray in parallel")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and stop")
     parser.add_argument("--display", choices=("auto", "live", "plain", "none"), default="auto")
     add_config_flags(parser)
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _train_all(configs: list[TrainConfig], args: argparse.Namespace) -> Iterator[TrainResult]:
-    """On Ray side by side, otherwise one after the other."""
+    """Trains on Ray side by side, otherwise one after the other."""
     if configs[0].backend == "ray":
         from rl_training.distributed.runs import train_in_parallel
 

@@ -1,1 +1,1 @@
-"""What flows between the collector and the learner."""
+"""The data between the collector and the learner."""

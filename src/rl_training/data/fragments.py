@@ -20,7 +20,7 @@ BY_TIME = tuple(f.name for f in fields(Rollout) if f.name not in BY_ENV + APART)
 
 
 def to_fragment(rollout: Rollout) -> Fragment:
-    """What has to cross the wire, in arrays that share the rollout's memory."""
+    """Turns a rollout into arrays that share its memory and can cross the wire."""
     trees = {name: getattr(rollout, name) for name in (*BY_TIME, *BY_ENV, "final_rows")}
     return tree_map(lambda leaf: leaf.cpu().numpy(), trees) | {
         "policy_version": int(rollout.policy_version[0, 0]),

@@ -1,4 +1,4 @@
-"""What an algorithm of phases keeps of its rollouts until it has enough of them."""
+"""The memory of an algorithm of phases, which keeps its rollouts until there are enough."""
 
 from __future__ import annotations
 

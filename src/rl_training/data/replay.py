@@ -150,7 +150,7 @@ class StreamReplay:
         self._columns[name][rows[0], rows[1] % self.places] = new
 
     def draw_transitions(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
-        """As `draw`, or uniformly where rows have no priorities; only rows whose action has a known outcome."""
+        """Draws rows whose action has a known outcome, by their priorities if they have any."""
         rows, shares = self._draw_any(count, rng)
         while (again := ~self._has_outcome(rows)).any():
             (streams, places), new_shares = self._draw_any(int(again.sum()), rng)
@@ -184,7 +184,7 @@ class StreamReplay:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """What is filled, stream by stream, oldest first."""
+        """Returns the rows that are filled, stream by stream, oldest first."""
         rows = self._all_rows()
         state = {"columns": {name: self.column(name, rows) for name in self._columns}, "ends": self._ends.copy()}
         return state | ({} if self._priorities is None else {"priorities": self._priorities.get(self._flat(rows))})

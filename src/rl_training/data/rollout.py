@@ -64,7 +64,7 @@ class Rollout:
         return int(self.valid.sum())
 
     def of_envs(self, chosen: Tensor) -> Rollout:
-        """The same rollout with the chosen environments only, in that order; finished episodes stay counted."""
+        """Returns the rollout of the chosen environments only, in that order; finished episodes stay counted."""
         place = torch.full((self.rewards.shape[1],), -1).index_put((chosen.cpu(),), torch.arange(len(chosen)))
         final_envs = place[self.final_rows[:, 1]]
         ended = final_envs >= 0

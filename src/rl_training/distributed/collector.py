@@ -93,7 +93,7 @@ class RayCollector:
             self._ask(worker, "restart", worker_seed(seed, worker.index))
 
     def state_dict(self) -> dict[str, Any]:
-        """Of one worker, the local one's. Asynchronous workers are never at rest: they have none."""
+        """Returns the workers' states; asynchronous workers are never at rest and have none."""
         if self.is_async:
             return {"workers": []}
         states = [self._ask(worker, "state_dict") for worker in self._workers]
@@ -144,7 +144,7 @@ class RayCollector:
                 ray.kill(worker.actor)
 
     def _busy_seconds(self, worker: _Worker) -> float:
-        """Of an environment that holds the interpreter there is no answer."""
+        """Asks since when the environments have been busy; one that holds the interpreter gives no answer."""
         try:
             asked = worker.actor.busy_seconds.options(concurrency_group="life").remote()
             return float(ray.get(asked, timeout=ANSWER_TIMEOUT_S))
@@ -203,7 +203,7 @@ def worker_seed(seed: int, index: int) -> int:
 
 
 def _as_it_was(error: Any, worker: _Worker) -> Exception:
-    """What the worker raised, without Ray's wrapping."""
+    """Unwraps the error that the worker raised."""
     if isinstance(error.cause, EnvironmentFault):
         return EnvironmentFault(f"worker {worker.index}: {error.cause}")
     return error.cause

@@ -42,7 +42,7 @@ def connect(address: str | None) -> None:
 
 
 def processors(address: str | None) -> int:
-    """What a process asks of the scheduler. On this machine nothing: the user said how many there are to be."""
+    """Returns how many processors a process asks for: on this machine none, the user has set the processes."""
     return 0 if address is None else 1
 
 

@@ -1,4 +1,4 @@
-"""What runs in a worker: the same `LocalCollector` as at home, with a clock on its environments."""
+"""The worker's side: the same `LocalCollector` as at home, with a clock on its environments."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def build_policy(config: TrainConfig, spaces: Spaces) -> Any:
 
 
 def to_wire(snapshot: PolicySnapshot) -> PolicySnapshot:
-    """With arrays for tensors: Ray keeps those once for all processes of a machine."""
+    """Replaces tensors by arrays, which Ray keeps once for all processes of a machine."""
     return replace(snapshot, weights=tree_map(lambda tensor: tensor.detach().cpu().numpy(), snapshot.weights))
 
 
 def from_wire(snapshot: PolicySnapshot) -> PolicySnapshot:
-    """With tensors of its own, because what lies in the object store cannot be written to."""
+    """Copies the arrays to tensors, because what lies in the object store cannot be written to."""
     return replace(snapshot, weights=tree_map(lambda array: torch.from_numpy(array.copy()), snapshot.weights))
 
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 
 class Spaces(NamedTuple):
-    """Of one environment, not of the batch."""
+    """The spaces of one environment, not of the batch."""
 
     observation: gym.Space
     action: gym.Space
 
 
 class EnvStep(NamedTuple):
-    """What `B` environments answered.
+    """The answer of `B` environments to their actions.
 
     `obs` is what the policy sees next, until the next step overwrites it. Where an episode ended and the backend has
     already begun the next one, the observation that ended it is in `final_obs`, one for each index in `final_rows`.

@@ -1,1 +1,1 @@
-"""What surrounds training: configs, run directories, checkpoints, logs and the terminal."""
+"""The surroundings of training: configs, presets, the registry, run directories, checkpoints and logs."""

@@ -124,7 +124,7 @@ class TrainConfig(BaseModel):
         return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self._stepped_by(), tuple(self.tasks))
 
     def in_one_process(self) -> TrainConfig:
-        """The same without Ray, for a session that is asked, or one of many."""
+        """Returns the config without Ray, for a session in this process."""
         return self.model_copy(update={"backend": self._stepped_by(), "learners": 1, "eval_in_background": False})
 
     def _stepped_by(self) -> Backend:

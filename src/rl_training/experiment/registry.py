@@ -29,7 +29,7 @@ class AlgorithmRow:
 
 
 def imported(name: str) -> Any:
-    """What `module:attribute` names. Rows are data, so that what stands above this package is found by its name."""
+    """Imports `module:attribute`. Rows are data, so that what stands above this package is found by its name."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

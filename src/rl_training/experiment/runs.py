@@ -97,7 +97,7 @@ class RunLock:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a run directory says about itself; None where it says nothing (yet)."""
+    """A run as its directory describes it; None where that says nothing (yet)."""
 
     path: Path
     algo: str | None

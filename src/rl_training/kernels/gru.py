@@ -1,4 +1,4 @@
-"""What a GRU makes of its gates, and the gradient, compiled: one pass where torch makes nine.
+"""The gates of a GRU and their gradient, compiled: one pass where torch makes nine.
 
 `gates` `[R, 3W]` are reset, candidate and update side by side, the others `[R, W]`.
 """

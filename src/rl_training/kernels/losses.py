@@ -24,7 +24,7 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 class Categorical(NamedTuple):
-    """What a categorical policy says of one action for each row, and what its gradient needs again."""
+    """A categorical policy's numbers for one action of each row, with those that its gradient needs again."""
 
     logprobs: Floats
     entropy: Floats
@@ -123,7 +123,7 @@ def _with_value_and_entropy(
     ent_coef: float,
     vf_coef: float,
 ) -> LossGradient:
-    """What a policy loss becomes with the value error, of which `errors` are `value_errors`, and the entropy bonus."""
+    """Adds the value error, of which `errors` are `value_errors`, and the entropy bonus to a policy loss."""
     rows, (passing, squares) = len(entropy), errors
     value_loss = 0.5 * squares.sum() / rows
     mean_entropy = entropy.sum() / rows
@@ -149,7 +149,7 @@ def value_errors(values: Floats, batch: Mapping[str, Floats], clip_coef: float |
 
 
 def normalized(advantages: Floats) -> Floats:
-    """As `ops.losses.normalize`."""
+    """Normalises as `ops.losses.normalize` does."""
     rows = len(advantages)
     mean = advantages.sum() / rows
     centered = advantages - mean

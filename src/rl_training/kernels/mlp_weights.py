@@ -27,7 +27,7 @@ class RecurrentWeights(NamedTuple):
 
 
 class PrefixWeights(NamedTuple):
-    """The same of the LSTM behind EfficientZero's value prefix, whose gates are input, forget, cell and output."""
+    """The LSTM behind EfficientZero's value prefix; its gates are input, forget, cell and output."""
 
     of_input: Floats  # [H, 4U]
     of_state: Floats  # [U, 4U]
@@ -37,7 +37,7 @@ class PrefixWeights(NamedTuple):
 
 
 class MLPWeights(NamedTuple):
-    """What a search in compiled code needs of a model."""
+    """All weights that a compiled search needs."""
 
     weights: RecurrentWeights
     prefix: PrefixWeights | None = None

@@ -111,7 +111,7 @@ class ArrayNet:
         return outputs
 
     def forward(self, obs: Floats) -> Floats:
-        """The same, ready for `backward`."""
+        """Computes the outputs and keeps the layers for `backward`."""
         *hidden, weight, bias = self.arrays()
         *into, _ = self._space(len(obs))
         self._layers = hidden_layers(obs, hidden, self._activation, into)

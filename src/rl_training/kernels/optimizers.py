@@ -35,7 +35,7 @@ def adam_step(flat: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Non
 
 
 def rmsprop_step(flat: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """In NumPy, which is quicker to launch."""
+    """Steps in NumPy, which is quicker to launch."""
     state["step"] += 1
     grad, squares = flat.grad.numpy(), state["square_avg"].numpy()  # type: ignore[union-attr]
     squares *= group["alpha"]

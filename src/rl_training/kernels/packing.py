@@ -33,7 +33,7 @@ class Packed(Generic[ModelT, WeightsT]):
         self._copies: WeakKeyDictionary[ModelT, _Copy[WeightsT]] = WeakKeyDictionary()
 
     def knows(self, model: ModelT) -> bool:
-        """Whether it has copied the model, which still has the same modules."""
+        """Tells whether it has copied the model, and the model still has the same modules."""
         known = self._copies.get(model)
         return known is not None and known.modules == tuple(model._modules.values())
 

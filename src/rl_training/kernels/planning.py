@@ -87,7 +87,7 @@ def next_latents(
 
 @compiled
 def scalars(x: Floats, weight: Floats, bias: Floats, answers: Floats) -> None:
-    """What a categorical head says."""
+    """Computes the scalars that a categorical head stands for."""
     bins = np.empty((len(x), len(bias)), dtype=np.float32)
     heads(x, weight, bias, bins)
     expected_scalars(bins, answers)
@@ -190,7 +190,7 @@ def run_simulations(
     rule: Rule,
     discount: np.float32,
 ) -> None:
-    """As many simulations as `latents` `[N, B, L]` has room for; its first row holds the roots'."""
+    """Runs as many simulations as `latents` `[N, B, L]` has room for; its first row holds the roots'."""
     nodes, roots, size = latents.shape
     rows = np.empty((roots, size), dtype=np.float32)
     parents, actions = np.empty(roots, dtype=np.int64), np.empty(roots, dtype=np.int64)
@@ -229,7 +229,7 @@ def plan_with_mlps(
 
 
 def has_own_mlps(model: Any) -> bool:
-    """Whether nobody has replaced a layer of the model."""
+    """Tells whether nobody has replaced a layer of the model."""
     return mlp_weights.knows(model) or (
         type(model.dynamics) is MLP
         and type(model.prediction) is MLP

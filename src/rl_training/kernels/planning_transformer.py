@@ -62,7 +62,7 @@ scalezero_weights: Packed[ScaleZeroModel, ScaleZeroWeights] = Packed(
 
 
 def has_own_transformer(model: ScaleZeroModel) -> bool:
-    """Whether nobody has replaced a layer of the model."""
+    """Tells whether nobody has replaced a layer of the model."""
     if scalezero_weights.knows(model):
         return True
     parts = (model.transformer, model.next_latent, model.policy_head, model.value_head, model.reward_head)

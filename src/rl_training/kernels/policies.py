@@ -36,7 +36,7 @@ class ArrayPolicy:
         return (obs if self._normalizer is None else self._normalizer(obs)).numpy()
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Floats:
-        """The same random numbers `[N, A]` that the plain head draws."""
+        """Draws the random numbers `[N, A]` that the plain head would."""
         if self._noise.shape != shape:
             with torch.inference_mode(mode=False):  # it will be written to in other modes as well
                 self._noise = torch.empty(shape, device="cpu")

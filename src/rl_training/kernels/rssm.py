@@ -24,7 +24,7 @@ from rl_training.ops.categorical import UNIFORM_SHARE
 
 
 class Weights(NamedTuple):
-    """Of the layers that see the state; `hidden` and `gates` are `[blocks, in, out]`, other products `[out, in]`."""
+    """The weights of layers that see the state: `hidden` and `gates` are `[blocks, in, out]`, others `[out, in]`."""
 
     from_deter: Tensor
     from_stoch: Tensor
@@ -158,7 +158,7 @@ class NormedSteps:
 
 
 class Steps:
-    """What `Filtered` computes, step by step, and the way back."""
+    """The computation of `Filtered`, step by step, and the way back."""
 
     def __init__(
         self, weights: Weights, inputs: Tensor, token_inputs: Tensor, goes_on: Tensor, uniform: Tensor

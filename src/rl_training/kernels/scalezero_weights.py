@@ -22,7 +22,7 @@ class Affine(NamedTuple):
 
 
 class TransformerWeights(NamedTuple):
-    """Of `L` layers; the shared expert is the first of `E`."""
+    """The weights of `L` layers; the shared expert is the first of `E`."""
 
     positions: Floats  # [S, D]
     attention_norm: Floats  # [L, 2, D]: scale and shift

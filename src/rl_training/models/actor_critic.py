@@ -97,7 +97,7 @@ class ActorCritic(nn.Module):
         return self._value(self.critic_torso(self._normalized(obs)))
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """What the environments execute for sampled actions."""
+        """Turns sampled actions into those that the environments execute."""
         return self.head.to_env(actions)
 
     def update_statistics(self, obs: Tree) -> None:

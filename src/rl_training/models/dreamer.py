@@ -151,7 +151,7 @@ class DreamerModel(nn.Module):
 
     @torch.no_grad()
     def imagine(self, start: Latent, horizon: int, generator: torch.Generator | None) -> Imagined:
-        """What the actor would do and the world model would answer; no gradient reaches either."""
+        """Dreams: the actor acts and the world model answers; no gradient reaches either."""
         latent, features, actions = start, [start.features], []
         for uniform in self.uniform(horizon, len(start.deter), generator=generator):
             actions.append(self.head.sample(self.head(self.actor(features[-1])), generator))

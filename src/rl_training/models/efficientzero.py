@@ -27,7 +27,7 @@ class EfficientZeroOptions(MuZeroOptions):
 
 
 class Memory(NamedTuple):
-    """What the value prefix needs to go on: LSTM state, the prefix so far, and the steps since it was 0."""
+    """The memory of the value prefix: LSTM state, the prefix so far, and the steps since it was 0."""
 
     hidden: Tensor  # [B, H]
     cell: Tensor  # [B, H]
@@ -36,7 +36,7 @@ class Memory(NamedTuple):
 
 
 class EfficientZeroModel(MuZeroModel):
-    """In the search a latent carries its memory behind it, so that the tree knows nothing of value prefixes."""
+    """A latent of the search carries its memory behind it, so that the tree knows nothing of value prefixes."""
 
     def __init__(self, spaces: Spaces, options: EfficientZeroOptions) -> None:
         super().__init__(spaces, options)
@@ -60,7 +60,7 @@ class EfficientZeroModel(MuZeroModel):
         return self.reward_head(hidden), Memory(hidden, cell, memory.prefix, memory.age + 1.0)
 
     def unroll(self, obs: Tree, actions: Tensor) -> Unrolled:
-        """As MuZero's; `reward` are the logits of the prefixes, the sums of rewards since the last restart."""
+        """Unrolls as MuZero does; `reward` are logits of the prefixes, the sums of rewards since the last restart."""
         latents, prefixes = [self.represent(obs)], []
         memory = self.fresh_memory(actions.shape[1])
         for chosen in actions:

@@ -32,14 +32,14 @@ class MLPPPGModel(ActorCritic):
         self.aux_value_head = orthogonal(nn.Linear(self.actor_torso.out_features, 1), 1.0)
 
     def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
-        """Of the policy phase."""
+        """Evaluates actions for the policy phase."""
         features = self.actor_torso(self._normalized(obs))
         dist = self.head(features)
         values = self._value(features.detach())
         return Evaluated(self.head.log_probs(dist, actions), self.head.entropy(dist), values, dist)
 
     def evaluate_auxiliary(self, obs: Tree) -> AuxiliaryEvaluated:
-        """Of the auxiliary phase."""
+        """Evaluates observations for the auxiliary phase."""
         features = self.actor_torso(self._normalized(obs))
         aux_values = F.linear(features, self.aux_value_head.weight, self.aux_value_head.bias).squeeze(-1)
         return AuxiliaryEvaluated(self._value(features), aux_values, self.head(features))

@@ -69,7 +69,7 @@ def with_biases(torso: Torso) -> Torso:
 
 
 class PlanningModel(nn.Module):
-    """What searches and updates ask of a model. Scalars are categorical over −S … S after the hyperbolic transform."""
+    """A model for searches and updates. Scalars are categorical over −S … S after the hyperbolic transform."""
 
     support: Tensor
 
@@ -91,7 +91,7 @@ class PlanningModel(nn.Module):
 
     @abstractmethod
     def unroll(self, obs: Tree, actions: Tensor) -> Unrolled:
-        """What an update trains, along actions `[K, B]`."""
+        """Predicts along actions `[K, B]` what an update trains."""
 
     @abstractmethod
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,7 +146,7 @@ class MuZeroModel(PlanningModel):
         return self.policy_head(features), self.value_head(features)
 
     def unroll(self, obs: Tree, actions: Tensor) -> Unrolled:
-        """From observations `[B, …]` along actions `[K, B]`; the gradient is halved at each entry to the dynamics."""
+        """Unrolls observations `[B, …]` along actions `[K, B]`; each entry to the dynamics halves the gradient."""
         latents, hiddens = [self.represent(obs)], []
         for chosen in actions:
             latent, hidden = self.next_latents(scale_gradient(latents[-1], 0.5), chosen)

@@ -22,7 +22,7 @@ def scaled_normal_(weight: Tensor, fan_in: int, scale: float = 1.0) -> None:
 
 
 def linear(in_features: int, out_features: int, *, scale: float = 1.0) -> nn.Linear:
-    """With `scale` 0 it answers 0 until it has learned."""
+    """A linear layer; with `scale` 0 it answers 0 until it has learned."""
     layer = nn.Linear(in_features, out_features)
     nn.init.zeros_(layer.bias)
     if scale:

@@ -103,7 +103,7 @@ class RecurrentActorCritic(ActorCritic):
     def evaluate_actions(
         self, obs: Tree, actions: Tensor, *, state: Tensor | None = None, starts: Tensor | None = None
     ) -> Evaluated:
-        """Of sequences `[T, N, …]` that begin with `state`, by default the initial one; the answers are `[T·N]`."""
+        """Evaluates sequences `[T, N, …]` that begin with `state`, by default the initial one; answers are `[T·N]`."""
         steps, sequences = tree_leaves(obs)[0].shape[:2]
         inputs = [f.reshape(steps, sequences, -1) for f in self._torso_features(flatten_time(obs))]
         state = self.initial_state(sequences) if state is None else state
@@ -123,7 +123,7 @@ class RecurrentActorCritic(ActorCritic):
         return self._value(outputs[-1][0])
 
     def _torso_features(self, obs: Tree) -> list[Tensor]:
-        """What each core sees of observations `[N, …]`: the policy's, then the value's if it has its own."""
+        """Returns the features that each core sees: the policy's, then the value's if it has its own."""
         obs = self._normalized(obs)
         torsos = (self.actor_torso,) if self.shares_torso else (self.actor_torso, self.critic_torso)
         return [torso(obs) for torso in torsos]

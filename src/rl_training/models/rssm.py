@@ -36,12 +36,12 @@ class Latent(NamedTuple):
 
     @property
     def features(self) -> Tensor:
-        """What every head sees."""
+        """The input of every head."""
         return torch.cat([self.deter, self.stoch], dim=-1)
 
 
 class Observed(NamedTuple):
-    """Of a sequence `[T, N, …]`: the states, and the distributions that their stochastic parts came from."""
+    """The states of a sequence `[T, N, …]`, and the distributions that their stochastic parts came from."""
 
     latent: Latent
     posterior: Tensor
@@ -75,11 +75,11 @@ class RSSM(nn.Module):
         return self._advance(latent, self.from_action(actions))
 
     def prior(self, deter: Tensor) -> Tensor:
-        """What the stochastic state is expected to be."""
+        """The distribution of the stochastic state before the observation is seen."""
         return self._probs(self.prior_net(deter))
 
     def posterior(self, deter: Tensor, tokens: Tensor) -> Tensor:
-        """What the stochastic state is, given the encoded observation."""
+        """The distribution of the stochastic state, given the encoded observation."""
         return self._posterior(deter, self.posterior_token(tokens))
 
     def sample(self, probs: Tensor, uniform: Tensor | None) -> Tensor:

@@ -37,7 +37,7 @@ class ScaleZeroOptions(MuZeroOptions):
 
 
 class Node(NamedTuple):
-    """What the search keeps of `B` nodes, side by side in a row: all that goes on from them."""
+    """`B` nodes of the search, side by side in a row: all that is needed to go on from them."""
 
     latents: Tensor  # [B, D]
     tasks: Tensor  # [B]

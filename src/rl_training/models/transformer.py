@@ -22,7 +22,7 @@ class TransformerOptions:
 
 
 class AdaptedLinear(nn.Linear):
-    """From stage s on a₀ W + Σ_{j<s} aⱼ Bⱼ Aⱼ + Bₛ Aₛ in place of W, with a = 1 + 0.2 tanh(·): W stays as it was.
+    """Uses a₀ W + Σ_{j<s} aⱼ Bⱼ Aⱼ + Bₛ Aₛ in place of W from stage s on, with a = 1 + 0.2 tanh(·): W stays as it was.
 
     B begins at 0, so that a stage begins where the last one ended (Hu et al., 2021; the stages: Pu et al., 2025).
     """

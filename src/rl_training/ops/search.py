@@ -36,7 +36,7 @@ def min_max(q: Floats, low: float, high: float, smallest_range: float = SMALLEST
 
 
 def first_play_value(node_value: float, q: Floats, visits: Ints) -> float:
-    """What an unvisited action counts for: the mean of the node's value and its visited actions' (Ye et al., 2021)."""
+    """The value of an unvisited action: the mean of the node's value and its visited actions' (Ye et al., 2021)."""
     visited = visits > 0
     return float((node_value + q[visited].sum()) / (1 + visited.sum()))
 

@@ -16,7 +16,7 @@ ENDS = ("terminated", "truncated", "is_first", "is_last")  # columns that say wh
 
 
 class UnrollTargets(NamedTuple):
-    """Of K actions and K + 1 states. Past a termination all is 0 and known; past a time limit nothing is known."""
+    """The targets of K actions and K + 1 states. Past a termination all are 0 and known, past a time limit unknown."""
 
     values: Floats  # [K + 1, B]
     rewards: Floats  # [K, B]

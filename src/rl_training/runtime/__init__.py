@@ -1,1 +1,1 @@
-"""What happens while an agent trains: schedules and controls, the loop, collectors and one trainer per algorithm."""
+"""Training: schedules and controls, the loop, collectors, runs and one trainer per algorithm."""

@@ -1,4 +1,4 @@
-"""What the policy-gradient learners share: building the policy, normalisation, advantages, minibatches."""
+"""The base of the policy-gradient learners: building the policy, normalisation, advantages, minibatches."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ActorCriticLearner(Learner):
         )
 
     def rewards(self, rollout: Rollout) -> torch.Tensor:
-        """What is to be maximised, `[T, B]`."""
+        """The rewards `[T, B]` that are to be maximised."""
         return rollout.rewards
 
     def scaled_rewards(self, rollout: Rollout) -> torch.Tensor:

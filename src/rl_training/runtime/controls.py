@@ -39,7 +39,7 @@ class Control:
     optional: bool = False
 
     def spelled(self, name: str) -> Control:
-        """The same control with one of its aliases as its name, in the metrics and in the errors."""
+        """Returns the control with one of its aliases as its name, in the metrics and in the errors."""
         names = (self.name, *self.aliases)
         if name not in names:
             raise ValueError(f"{name!r} is no spelling of {self.name!r}; {did_you_mean(name, names)}")
@@ -131,7 +131,7 @@ class ControlSet:
 
 
 class HasAlgoKwargs(Protocol):
-    """What `TrainConfig` offers to the functions below."""
+    """The part of `TrainConfig` that the functions below read."""
 
     @property
     def algo_kwargs(self) -> Mapping[str, Any]: ...

@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: a live table, plain lines, or nothing."""
+"""The display of a run in the terminal: a live table, plain lines, or nothing."""
 
 import math
 import os

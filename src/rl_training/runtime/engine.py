@@ -30,7 +30,7 @@ class Engine:
         return None
 
     def evaluator(self, session: Session) -> Any:
-        """What evaluates beside training, or None."""
+        """Returns an evaluator that works beside training, or None."""
         return None
 
 

@@ -80,7 +80,7 @@ class GAILLearner(PPOLearner):
         return tree_map(lambda leaf: leaf[chosen].to(self.algorithm.policy.device), rows)
 
     def executed(self, rollout: Rollout) -> Tensor:
-        """What the environments did for the sampled actions: that is what an expert's actions compare with."""
+        """Returns the actions that the environments executed, which an expert's actions compare with."""
         actions = self.algorithm.policy.env_actions(rollout.actions.cpu().numpy())
         return torch.as_tensor(actions, device=rollout.actions.device)
 

@@ -135,5 +135,5 @@ def _final_evaluation(session: Session, listeners: Callback) -> Evaluation | Non
 
 
 def _crossed(before: int, after: int) -> Callable[[int | None], bool]:
-    """Whether a multiple of the interval lies in (before, after]."""
+    """Tells of an interval whether a multiple of it lies in (before, after]."""
     return lambda interval: interval is not None and before // interval != after // interval

@@ -1,4 +1,4 @@
-"""What the planners share: their parameters, the replay, targets along unrolls, and searches done again."""
+"""The base of the planners' learners: models and policies, targets along unrolls, and searches done again."""
 
 from __future__ import annotations
 

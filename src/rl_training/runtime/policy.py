@@ -1,4 +1,4 @@
-"""What acts: the protocol of policies, and a policy as it travels to whoever acts with it."""
+"""Policies: their protocol, and a policy as it travels to whoever acts with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOGPROBS, VALUES = EVERYTHING = ("logprobs", "values")  # what a learner may rea
 
 
 class Policy(Protocol):
-    """What the collector and evaluation need of a policy. `state` is `[B, S]`, of width 0 without memory."""
+    """A policy as the collector and evaluations use it. `state` is `[B, S]`, of width 0 without memory."""
 
     @property
     def device(self) -> torch.device: ...

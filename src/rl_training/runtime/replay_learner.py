@@ -1,4 +1,4 @@
-"""What all learners with a replay share: filling it, and as many updates as the steps have earned."""
+"""The base of all learners with a replay: they fill it, and make as many updates as the steps have earned."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ReplayLearner(Learner):
 
     @property
     def has_enough(self) -> bool:
-        """Whether updates may begin."""
+        """Tells whether updates may begin."""
         return len(self.replay) >= self.params.learning_starts
 
     @abstractmethod

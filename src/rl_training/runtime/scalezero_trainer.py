@@ -35,7 +35,7 @@ class ScaleZeroLearner(GumbelMuZeroLearner):
         return min(params.max_depth or params.unroll_steps, params.unroll_steps)
 
     def batch(self, rows: Rows, chances: NDArray[np.float64]) -> dict[str, Tree]:
-        """With the observations of all states; what has none teaches nothing."""
+        """Adds the observations of all states; a state without one teaches nothing."""
         batch = super().batch(rows, chances)
         (streams, places), written = self.replay.following(rows, self.params.unroll_steps + 1)
         window = {name: self.replay.column(name, (streams, places)) for name in ENDS}

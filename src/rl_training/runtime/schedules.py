@@ -35,7 +35,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Annealed:
-    """From exactly `start` up to step `begin` to exactly `end` from step `horizon` on."""
+    """Moves from exactly `start`, up to step `begin`, to exactly `end`, from step `horizon` on."""
 
     kind: str
     start: float

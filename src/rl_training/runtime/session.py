@@ -68,7 +68,7 @@ class Progress:
             self.recent.setdefault(episode.task, deque(maxlen=RECENT_EPISODES)).append(episode)
 
     def add_evaluation(self, evaluation: Evaluation) -> bool:
-        """Whether it is the best so far."""
+        """Counts an evaluation and tells whether it is the best so far."""
         best = self.best_return is None or evaluation.return_mean > self.best_return
         self.evaluations_since_best = 0 if best else self.evaluations_since_best + 1
         if best:
@@ -145,7 +145,7 @@ class Session(Stateful):
     def evaluate(
         self, episodes: int, *, deterministic: bool = True, seed: int | None = None, watch: Watch | None = None
     ) -> Evaluation:
-        """On environments and random streams of its own: training does not notice."""
+        """Plays whole episodes on environments and random streams of their own: training does not notice."""
         if episodes < 1:
             raise ConfigError(f"an evaluation needs at least one episode, got {episodes}")
         num_envs = min(episodes, self.config.num_envs)
@@ -180,13 +180,13 @@ class Session(Stateful):
         return values
 
     def apply_controls(self) -> dict[str, float]:
-        """The same before an iteration; whoever acts elsewhere gets the policy as it is now."""
+        """Moves the controls before an iteration, and publishes the policy to whoever acts elsewhere."""
         values = self.move_controls()
         self.collector.publish(self.snapshot(weights=not self.collector.shares_weights))
         return values
 
     def evaluate_in_background(self) -> None:
-        """Of the policy as it is now; `evaluator.finished` has the answer later."""
+        """Evaluates the policy as it is now; `evaluator.finished` has the answer later."""
         step = self.progress.global_step
         self.evaluator.submit(self.snapshot(weights=True), step=step, seed=self.evaluation_seed())
 

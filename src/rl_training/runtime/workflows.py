@@ -1,4 +1,4 @@
-"""What users do with runs: train, resume, evaluate, predict. Functional entry points over a `Session`."""
+"""Functions over a `Session`: train, load, evaluate, predict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rl_training.runtime.session import Session
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run came to; the evaluation is greedy, of the final policy."""
+    """The outcome of a run; the evaluation is greedy, of the final policy."""
 
     global_step: int
     run_dir: Path | None = None

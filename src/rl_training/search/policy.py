@@ -22,7 +22,7 @@ SEARCH_POLICY = "search_policy"  # the name of the policy target among a rollout
 
 
 class Plan(NamedTuple):
-    """What to do at `B` roots, what the policy should learn, and what the roots are worth."""
+    """The actions at `B` roots, the policies to learn, and the values of the roots."""
 
     actions: NDArray[np.int64]
     policy: NDArray[np.floating]  # [B, A]
@@ -62,7 +62,7 @@ class SearchPolicy(nn.Module):
 
     @torch.no_grad()
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
-        """Without a search: the policy learns that all legal actions are alike, and values are the network's."""
+        """Acts without a search: the policy learns that all legal actions are alike, and values are the network's."""
         _, values, logits = self.model.initial(obs)
         legal = (logits.softmax(-1) > 0.0).float()
         policy = legal / legal.sum(-1, keepdim=True)
@@ -71,7 +71,7 @@ class SearchPolicy(nn.Module):
 
     @torch.no_grad()
     def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
-        """Without a generator there is no noise and no chance; another model may stand in for the policy's own."""
+        """Searches, without a generator free of noise and chance; another model may stand in for the policy's own."""
         model = self.model if model is None else model
         latents, values, logits = model.initial(obs)
         roots = Roots(latents, logits.float().cpu().numpy(), values.float().cpu().numpy())

@@ -32,7 +32,7 @@ class Searched(NamedTuple):
 
 
 class Model(Protocol):
-    """What a search asks, once a simulation, for one row of each root."""
+    """A model that a search asks once a simulation, for one row of each root."""
 
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(latents, rewards, values, policy logits) after an action.

@@ -29,7 +29,7 @@ RAW_VALUE, VALUE, REWARD, NODE_VISITS = range(4)
 
 
 class SearchTree(NamedTuple):
-    """What belongs to a node lies together, counts as floating-point numbers too: a path touches few lines of cache."""
+    """The trees of all roots. A node's numbers lie together, counts among them: a path touches few lines of cache."""
 
     edges: Floats  # [B, N, 4, A]
     nodes: Floats  # [B, N, 4]
@@ -177,7 +177,7 @@ def improved_logits(tree: SearchTree, b: int, node: int, rule: Rule, out: Floats
 
 @inlined
 def _choose_next(tree: SearchTree, b: int, rule: Rule) -> None:
-    """What is taken next at each node of the path below the root: the greatest policy − visits / node_visits."""
+    """Chooses the next action of each node of the path below the root: the greatest policy − visits / node_visits."""
     actions = tree.edges.shape[3]
     for k in range(1, tree.depth[b]):
         scores = tree.scratch[k * actions :]
@@ -288,7 +288,7 @@ def select_all(
 def back_up_all(
     tree: SearchTree, simulation: int, rewards: Floats, values: Floats, logits: Floats, discount: np.float32, rule: Rule
 ) -> None:
-    """What the network said of every root's new node."""
+    """Adds the network's answers for every root's new node."""
     for b in range(len(rewards)):
         back_up(tree, b, simulation + 1, rewards[b], values[b], logits[b], discount, rule)
 

@@ -1,1 +1,1 @@
-"""What is done with runs: recording, plotting, dreaming, demonstrations."""
+"""Tools for runs: videos, plots, dreams, demonstrations."""

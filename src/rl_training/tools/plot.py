@@ -44,7 +44,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What a run logged, row by row."""
+    """The rows that a run logged."""
 
     path: Path
     config: Mapping[str, Any]
@@ -250,7 +250,7 @@ def _draw_legend(axes: Any, lines: Sequence[Line], metric: str) -> None:
 
 
 def _title(lines: Sequence[Line]) -> str:
-    """What all lines have in common."""
+    """Returns the words that all lines have in common."""
     shared = [{str(run.config.get(key)) for line in lines for run in line.runs} for key in ("algo", "env_id")]
     return " on ".join(next(iter(values)) for values in shared if len(values) == 1)
 

@@ -1,1 +1,1 @@
-"""What compiled code is made with: how numba compiles, elementary functions, matrix products, arrays of tensors."""
+"""The tools of compiled code: numba's options, elementary functions, matrix products, arrays of tensors."""

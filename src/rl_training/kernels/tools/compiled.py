@@ -43,7 +43,7 @@ def compiled(function: FunctionT) -> FunctionT:
 
 
 def inlined(function: FunctionT) -> FunctionT:
-    """The same for a function that runs inside of another, which keeps the arrays alive.
+    """Compiles a function that runs inside of another, which keeps the arrays alive.
 
     A call would pass each array by its ten fields, and count a reference to it.
     """
