@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numba.core.errors import TypingError
 from torch import Tensor
 
+import literal_search as literal
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.envs.types import Spaces
 from rl_training.kernels import planning, using
@@ -30,14 +31,14 @@ from support import muzero_options
 def test_puct_score_by_hand() -> None:
     # N = 1 + 3 = 4: sqrt 2, weight 1.25 + ln(19657 / 19652); Q + P * 2 / (1 + n) * weight
     weight = 1.25 + math.log(19657 / 19652)
-    scores = ops.puct_scores(np.array([0.5, 0.0]), np.array([0.8, 0.2]), np.array([3, 0]))
+    scores = literal.puct_scores(np.array([0.5, 0.0]), np.array([0.8, 0.2]), np.array([3, 0]))
     np.testing.assert_allclose(scores, [0.5 + 0.8 * 2 / 4 * weight, 0.2 * 2 * weight])
 
 
 def test_min_max_does_not_stretch_noise() -> None:
-    np.testing.assert_allclose(ops.min_max(np.array([1.0, 3.0, 2.0]), 1.0, 3.0), [0.0, 1.0, 0.5])
-    np.testing.assert_allclose(ops.min_max(np.array([1.0, 1.001]), 1.0, 1.001), [0.0, 0.1])
-    np.testing.assert_array_equal(ops.min_max(np.array([7.0]), np.inf, -np.inf), [0.0])
+    np.testing.assert_allclose(literal.min_max(np.array([1.0, 3.0, 2.0]), 1.0, 3.0), [0.0, 1.0, 0.5])
+    np.testing.assert_allclose(literal.min_max(np.array([1.0, 1.001]), 1.0, 1.001), [0.0, 0.1])
+    np.testing.assert_array_equal(literal.min_max(np.array([7.0]), np.inf, -np.inf), [0.0])
 
 
 @pytest.mark.parametrize(
@@ -63,11 +64,11 @@ def test_completed_q_by_hand() -> None:
     # visited: q = 1 at prior .5 (2 visits), q = 4 at prior .25 (1 visit); raw value 0
     # weighted = (.5 * 1 + .25 * 4) / .75 = 2;  mixed = (0 + 3 * 2) / (1 + 3) = 1.5; then [1, 4, 1.5] to [0, 1]
     prior, q, visits = np.array([0.5, 0.25, 0.25]), np.array([1.0, 4.0, 9.0]), np.array([2, 1, 0])
-    assert ops.mixed_value(0.0, prior, q, visits) == pytest.approx(1.5)
-    completed = ops.completed_q(0.0, prior, q, visits)
+    assert literal.mixed_value(0.0, prior, q, visits) == pytest.approx(1.5)
+    completed = literal.completed_q(0.0, prior, q, visits)
     np.testing.assert_allclose(completed, [0.0, 1.0, 0.5 / 3])
-    np.testing.assert_allclose(ops.sigma(completed, visits), 5.2 * completed)
-    assert ops.mixed_value(0.7, prior, q, np.zeros(3, dtype=int)) == 0.7
+    np.testing.assert_allclose(literal.sigma(completed, visits), 5.2 * completed)
+    assert literal.mixed_value(0.7, prior, q, np.zeros(3, dtype=int)) == 0.7
 
 
 def test_temperature_zero_is_argmax_and_one_is_the_share_of_visits() -> None:
@@ -219,18 +220,18 @@ class LiteralSearch:
         visits, q = node.visits(), node.q(self.discount)
         if self.rule.kind == PUCT:
             low, high = min(self.backed_up, default=np.inf), max(self.backed_up, default=-np.inf)
-            unvisited = ops.first_play_value(node.value, q, visits)
-            q = ops.min_max(np.where(visits > 0, q, unvisited), low, high)
-            return int(ops.puct_scores(q, node.prior, visits).argmax())
+            unvisited = literal.first_play_value(node.value, q, visits)
+            q = literal.min_max(np.where(visits > 0, q, unvisited), low, high)
+            return int(literal.puct_scores(q, node.prior, visits).argmax())
         improved = self.improved(node)
         if considered is None:
-            return int(ops.interior_scores(ops.softmax(improved), visits).argmax())
+            return int(literal.interior_scores(ops.softmax(improved), visits).argmax())
         return int(np.where(visits == considered, self.gumbel + improved, -np.inf).argmax())
 
     def improved(self, node: Node) -> np.ndarray:
         visits = node.visits()
-        completed = ops.completed_q(node.raw_value, node.prior, node.q(self.discount), visits)
-        return node.log_prior + ops.sigma(completed, visits)
+        completed = literal.completed_q(node.raw_value, node.prior, node.q(self.discount), visits)
+        return node.log_prior + literal.sigma(completed, visits)
 
 
 @pytest.mark.parametrize("rule", [puct(), gumbel(), gumbel(max_considered=2)], ids=["puct", "gumbel", "gumbel-2"])

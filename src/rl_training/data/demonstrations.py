@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rl_training.data.trees import Tree, tree_leaves, tree_map
+from rl_training.data.trees import Tree, tree_map
 from rl_training.errors import ConfigError, import_extra
 
 FORMAT = "rl-training demonstrations 1"
@@ -116,7 +116,3 @@ def _unnamed(leaves: dict[str, Tensor]) -> Tree:
             node = node.setdefault(parent, {})
         node[last] = leaf
     return tree
-
-
-def num_rows(obs: Tree) -> int:
-    return len(tree_leaves(obs)[0])
