@@ -41,7 +41,6 @@ SHOWN_BY: dict[str, tuple[str, int]] = {
     "models.normed.NormedActivation.forward": DREAMER,
     "models.rssm.RSSM.filtered": DREAMER,
     "models.rssm.gated": DREAMER,
-    "ops.categorical.one_hot_sample": DREAMER,
     "ops.categorical.unimix": DREAMER,
     "search.search.simulate": ("gumbel_muzero/cartpole", 2_000),
 }

@@ -29,7 +29,6 @@ WORLD_MODEL = {
     "models.normed.NormedActivation.forward",
     "models.rssm.RSSM.filtered",
     "models.rssm.gated",
-    "ops.categorical.one_hot_sample",
     "ops.categorical.unimix",
 }
 SEARCH = {"search.search.simulate"}

@@ -6,8 +6,10 @@ import copy
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from rl_training import TRPO
 from rl_training.algorithms.base import UpdateResult
@@ -24,9 +26,31 @@ def session_of(agent: TRPO) -> Session:
     return agent._session
 
 
-def collected(**overrides: Any) -> tuple[Session, dict[str, Any]]:
-    """A session on CartPole and the batch of its first rollout."""
-    session = session_of(TRPO("CartPole-v1", num_envs=4, rollout_steps=64, **overrides))
+class VectorOfBits(BitsEnv):
+    """Bits to answer, seen as numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 1, (3,), np.float32)
+
+    def ask(self) -> Any:
+        return super().ask().astype(np.float32)
+
+
+class VectorOfChoices(TwoAnswersEnv):
+    """Two answers to choose, asked for by numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 3, (2,), np.float32)
+
+    def ask(self) -> Any:
+        return super().ask().astype(np.float32)
+
+
+def collected(env: Any = "CartPole-v1", **overrides: Any) -> tuple[Session, dict[str, Any]]:
+    """A session and the batch of its first rollout."""
+    session = session_of(TRPO(env, num_envs=4, rollout_steps=64, **overrides))
     return session, session.learner.flat_advantages(session.collector.collect(64))
 
 
@@ -61,9 +85,10 @@ def test_the_policys_fisher_vector_product_is_the_hessian_of_its_kl() -> None:
     assert hessian.abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", VectorOfBits, VectorOfChoices])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_the_products_in_numpy_are_those_of_autograd(activation: str) -> None:
-    session, batch = collected(hidden_sizes=(8, 6), activation=activation)
+def test_the_products_in_numpy_are_those_of_autograd(activation: str, env: Any) -> None:
+    session, batch = collected(env, hidden_sizes=(8, 6), activation=activation)
     algorithm = session.learner.algorithm
     dist = session.policy.distribution(batch["obs"])
     plain = algorithm.fisher_product(dist, batch)

@@ -33,6 +33,16 @@ def to_tensors(tree: Tree, device: torch.device | str = "cpu") -> Tree:
     return tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(device), tree)
 
 
+def to_observations(tree: Tree, device: torch.device | str = "cpu") -> Tree:
+    """Observations as networks take them: double precision, which none of them computes in, becomes single."""
+    return tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf, as_taken(leaf.dtype))).to(device), tree)
+
+
+def as_taken(dtype: np.dtype | type[np.generic] | None) -> np.dtype:
+    """The type in which networks take observations of this type."""
+    return np.dtype(np.float32 if dtype == np.float64 else dtype)
+
+
 def space_map(function: Callable[[gym.Space], Any], space: gym.Space) -> Tree:
     """The tree of an observation space: Dict spaces become mappings, all others are leaves."""
     if isinstance(space, gym.spaces.Dict):
@@ -43,3 +53,8 @@ def space_map(function: Callable[[gym.Space], Any], space: gym.Space) -> Tree:
 def zeros_for(space: gym.Space, shape: tuple[int, ...]) -> Tree:
     """Zeroed NumPy buffers that hold `shape` samples of the space."""
     return space_map(lambda leaf: np.zeros(shape + (leaf.shape or ()), dtype=leaf.dtype), space)
+
+
+def observation_buffers(space: gym.Space, shape: tuple[int, ...]) -> Tree:
+    """Zeroed NumPy buffers for `shape` observations of the space, as networks take them."""
+    return space_map(lambda leaf: np.zeros(shape + (leaf.shape or ()), dtype=as_taken(leaf.dtype)), space)

@@ -1,66 +1,17 @@
-"""NumPy forms of a categorical policy and of the losses of PPO and A2C, with their gradients written by hand.
+"""NumPy forms of the losses of PPO and A2C, with their gradients written by hand.
 
-On a few hundred rows a torch op costs more to launch than to compute. Rows are the last axis, `[A, N]`; advantages are
-taken as they are.
+On a few hundred rows a torch op costs more to launch than to compute. Advantages are taken as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.ops.losses import ROUNDING
-
-
-def log_softmax(logits: Floats) -> Floats:
-    """Over the first axis."""
-    shifted = logits - logits.max(axis=0)
-    shifted -= np.log(np.exp(shifted).sum(axis=0))
-    return shifted
-
-
-class Categorical(NamedTuple):
-    """A categorical policy's numbers for one action of each row, with those that its gradient needs again."""
-
-    logprobs: Floats
-    entropy: Floats
-    dist: Floats
-    probs: Floats
-    chosen: tuple[NDArray[Any], NDArray[Any]]
-
-
-def categorical(logits: Floats, actions: NDArray[Any]) -> Categorical:
-    dist = log_softmax(logits)
-    probs = np.exp(dist)
-    chosen = (actions, np.arange(len(actions)))
-    return Categorical(dist[chosen], -(probs * dist).sum(axis=0), dist, probs, chosen)
-
-
-def categorical_gradient(policy: Categorical, to_logprobs: Floats, to_entropy: float) -> Floats:
-    """d/d logits: g (1[a] − p) for the log-probability, −g p (log p + H) for the entropy H."""
-    weights = policy.dist + policy.entropy
-    weights *= to_entropy
-    weights += to_logprobs
-    weights *= -policy.probs
-    weights[policy.chosen] += to_logprobs
-    return weights
-
-
-def categorical_fisher(dist: Floats) -> Callable[[Floats], Floats]:
-    """t ↦ (diag p − p pᵀ) t / N: the Hessian by the logits of the mean KL from a policy to itself."""
-    probs = np.exp(dist)
-
-    def product(moved: Floats) -> Floats:
-        weighted = probs * moved
-        weighted -= probs * weighted.sum(axis=0)
-        weighted *= np.float32(1.0 / probs.shape[1])
-        return weighted
-
-    return product
 
 
 class LossGradient(NamedTuple):

@@ -1,22 +1,19 @@
-"""Kernels of actor-critics: two MLPs and a choice among a few actions, in NumPy."""
+"""Kernels of actor-critics: two MLPs and an action head, in NumPy."""
 
 from __future__ import annotations
 
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
-from rl_training.kernels.losses import categorical, log_softmax
+from rl_training.kernels.heads import ARRAY_HEADS
 from rl_training.kernels.nets import ARRAY_ACTIVATIONS, ArrayNet
 from rl_training.kernels.table import replaces
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.models.actor_critic import Acted, ActorCritic, Evaluated
-from rl_training.models.heads import CategoricalHead
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import VectorTorso
@@ -27,20 +24,13 @@ class ArrayPolicy:
 
     def __init__(self, policy: ActorCritic) -> None:
         self.modules = tuple(policy._modules.values())
-        self.actor = ArrayNet(policy.actor_torso.mlp, policy.head.linear)  # type: ignore[arg-type]
+        self.head = ARRAY_HEADS[type(policy.head)](policy.head)
+        self.actor = ArrayNet(policy.actor_torso.mlp, self.head.linear)  # type: ignore[arg-type]
         self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)  # type: ignore[arg-type]
         self._normalizer = policy.normalizer
-        self._noise = torch.empty(0, 0, device="cpu")
 
     def inputs(self, obs: Tensor) -> Floats:
         return (obs if self._normalizer is None else self._normalizer(obs)).numpy()
-
-    def noise(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Floats:
-        """Draws the random numbers `[N, A]` that the plain head would."""
-        if self._noise.shape != shape:
-            with torch.inference_mode(mode=False):  # it will be written to in other modes as well
-                self._noise = torch.empty(shape, device="cpu")
-        return self._noise.exponential_(generator=generator).numpy()
 
 
 _ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()
@@ -58,14 +48,13 @@ def array_policy(policy: ActorCritic) -> ArrayPolicy | None:
 
 
 def _is_own_policy(policy: ActorCritic) -> bool:
-    """Separate torsos that are MLPs of numbers, one categorical, nothing subclassed."""
+    """Separate torsos that are MLPs of numbers, a head that has a NumPy form, nothing subclassed."""
     if type(policy) is not ActorCritic or policy.shares_torso or type(policy.normalizer) not in OWN_NORMALIZERS:
         return False
     torsos, head = (policy.actor_torso, policy.critic_torso), policy.head
     return (
         all(type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp) for torso in torsos)
-        and type(head) is CategoricalHead
-        and not head.joint
+        and type(head) in ARRAY_HEADS
         and type(head.linear) is nn.Linear
         and type(policy.value_head) is nn.Linear
     )
@@ -83,8 +72,8 @@ def are_floats(obs: Tree) -> bool:
     return isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.is_cpu and obs.dim() == 2
 
 
-def small_mlps_with_a_categorical(policy: ActorCritic, obs: Tree, *rest: Any) -> bool:
-    """Separate MLPs of tanh or ReLU, one categorical, float32 vectors on the CPU, and no gradient wanted."""
+def separate_small_mlps(policy: ActorCritic, obs: Tree, *rest: Any) -> bool:
+    """Separate MLPs of tanh or ReLU, any action head of the package, float32 vectors on the CPU, no gradient wanted."""
     return not torch.is_grad_enabled() and are_floats(obs) and array_policy(policy) is not None
 
 
@@ -94,7 +83,7 @@ def _arrays(policy: ActorCritic, obs: Tensor) -> tuple[ArrayPolicy, Floats]:
     return arrays, arrays.inputs(obs)
 
 
-@replaces(ActorCritic.act, when=small_mlps_with_a_categorical, tolerance=0.0)
+@replaces(ActorCritic.act, when=separate_small_mlps, tolerance=1e-6)
 def act(
     policy: ActorCritic,
     obs: Tensor,
@@ -104,28 +93,26 @@ def act(
     deterministic: bool = False,
 ) -> Acted:
     arrays, inputs = _arrays(policy, obs)
-    logits = arrays.actor(inputs)
-    if not deterministic:
-        logits -= np.log(arrays.noise(logits.shape[::-1], generator).T)
-    actions: NDArray[np.int64] = logits.argmax(axis=0)
+    outputs = arrays.actor(inputs)
+    actions = arrays.head.mode(outputs) if deterministic else arrays.head.sample(outputs, generator)
     return Acted(torch.from_numpy(actions), state)
 
 
-@replaces(ActorCritic.evaluate_actions, when=small_mlps_with_a_categorical, tolerance=1e-5)
+@replaces(ActorCritic.evaluate_actions, when=separate_small_mlps, tolerance=1e-5)
 def evaluate_actions(policy: ActorCritic, obs: Tensor, actions: Tensor) -> Evaluated:
     arrays, inputs = _arrays(policy, obs)
-    said = categorical(arrays.actor(inputs), actions.numpy())
-    columns = (said.logprobs, said.entropy, arrays.critic(inputs)[0], said.dist.T)
+    said = arrays.head.evaluate(arrays.actor(inputs), actions.numpy())
+    columns = (said.logprobs, said.entropy, arrays.critic(inputs)[0], said.dist)
     return Evaluated(*map(torch.from_numpy, columns))
 
 
-@replaces(ActorCritic.distribution, when=small_mlps_with_a_categorical, tolerance=1e-5)
+@replaces(ActorCritic.distribution, when=separate_small_mlps, tolerance=1e-5)
 def distribution(policy: ActorCritic, obs: Tensor) -> Tensor:
     arrays, inputs = _arrays(policy, obs)
-    return torch.from_numpy(log_softmax(arrays.actor(inputs)).T)
+    return torch.from_numpy(arrays.head.distribution(arrays.actor(inputs)))
 
 
-@replaces(ActorCritic.values, when=small_mlps_with_a_categorical, tolerance=1e-5)
+@replaces(ActorCritic.values, when=separate_small_mlps, tolerance=1e-5)
 def values(policy: ActorCritic, obs: Tensor, state: Tensor | None = None) -> Tensor:
     arrays, inputs = _arrays(policy, obs)
     return torch.from_numpy(arrays.critic(inputs)[0])

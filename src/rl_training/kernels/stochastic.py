@@ -93,16 +93,3 @@ class Unimix(torch.autograd.Function):
 @replaces(categorical.unimix, when=suits_kernels, tolerance=1e-6)
 def unimix(logits: Tensor) -> Tensor:
     return Unimix.apply(logits)  # type: ignore[no-untyped-call]
-
-
-def probabilities_suit(probs: Tensor, uniform: Tensor) -> bool:
-    """Float32 on the CPU."""
-    return suits_kernels(probs)
-
-
-@replaces(categorical.one_hot_sample, when=probabilities_suit, tolerance=0.0)
-def one_hot_sample(probs: Tensor, uniform: Tensor) -> Tensor:
-    rows = as_rows(probs, -1, probs.shape[-1])
-    sample = np.empty_like(rows)
-    choose(rows, as_rows(uniform, -1), sample)
-    return as_tensor(sample, probs.shape)

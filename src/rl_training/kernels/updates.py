@@ -16,16 +16,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.peers import ALONE
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.trpo import TRPO
-from rl_training.kernels.losses import (
-    LossGradient,
-    a2c_gradient,
-    categorical,
-    categorical_fisher,
-    categorical_gradient,
-    normalized,
-    ppo_gradient,
-    value_errors,
-)
+from rl_training.kernels.losses import LossGradient, a2c_gradient, normalized, ppo_gradient, value_errors
 from rl_training.kernels.policies import are_floats, array_policy
 from rl_training.kernels.table import replaces
 from rl_training.ops.trust_region import VectorProduct
@@ -57,13 +48,13 @@ def descend(
     arrays = array_policy(algorithm.policy)
     assert arrays is not None
     inputs, params = arrays.inputs(batch["obs"]), algorithm.params
-    policy = categorical(arrays.actor.forward(inputs), batch["actions"].numpy())
+    policy = arrays.head.evaluate(arrays.actor.forward(inputs), batch["actions"].numpy())
     values = arrays.critic.forward(inputs)[0]
     given = {name: batch[name].numpy() for name in columns}
     if params.normalize_advantages:
         given["advantages"] = normalized(given["advantages"])
     gradient = gradient_of(policy.logprobs, policy.entropy, values, given, **scalars)
-    arrays.actor.backward(categorical_gradient(policy, gradient.to_logprobs, gradient.to_entropy))
+    arrays.actor.backward(arrays.head.gradient(policy, gradient.to_logprobs, gradient.to_entropy))
     arrays.critic.backward(gradient.to_values[None])
     grad_norm = _apply(algorithm)
     return UpdateResult(gradient.metrics | {"grad_norm": grad_norm})
@@ -109,5 +100,17 @@ def trpo_update_critic(self: TRPO, batch: Batch) -> UpdateResult:
 def trpo_fisher_product(self: TRPO, dist: Tensor, batch: Batch) -> VectorProduct:
     arrays = array_policy(self.policy)
     assert arrays is not None
-    product = arrays.actor.curvature(arrays.inputs(batch["obs"]), categorical_fisher(dist.detach().numpy().T))
-    return lambda vector: torch.from_numpy(product(vector.numpy()))
+    metric, of_extra = arrays.head.fisher(dist.detach().numpy())
+    product = arrays.actor.curvature(arrays.inputs(batch["obs"]), metric)
+    # The head's other parameters stand between those of the torso and those of its linear layer.
+    extra = sum(parameter.numel() for parameter in arrays.head.extra)
+    first = sum(parameter.numel() for parameter in self.policy.actor_torso.parameters())
+
+    def whole(vector: Tensor) -> Tensor:
+        if not extra:
+            return torch.from_numpy(product(vector.numpy()))
+        before, own, after = vector.split([first, extra, len(vector) - first - extra])
+        moved = torch.from_numpy(product(torch.cat([before, after]).numpy()))
+        return torch.cat([moved[:first], of_extra * own, moved[first:]])
+
+    return whole

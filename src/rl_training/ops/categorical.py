@@ -16,7 +16,6 @@ def unimix(logits: Tensor) -> Tensor:
     return logits.softmax(-1) * (1.0 - UNIFORM_SHARE) + UNIFORM_SHARE / logits.shape[-1]
 
 
-@replaceable
 def one_hot_sample(probs: Tensor, uniform: Tensor) -> Tensor:
     """The class in whose share of [0, 1) `uniform` `[..., 1]` lies, as a one-hot vector without gradient."""
     classes = torch.arange(probs.shape[-1], device=probs.device)

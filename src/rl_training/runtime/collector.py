@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.data.rollout import Episode, Rollout, next_values
-from rl_training.data.trees import Tree, flatten_time, to_tensors, tree_map, zeros_for
+from rl_training.data.trees import (
+    Tree,
+    flatten_time,
+    observation_buffers,
+    to_observations,
+    to_tensors,
+    tree_map,
+)
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
 from rl_training.errors import EnvironmentFault
@@ -160,7 +167,8 @@ class LocalCollector:
         final_rows = torch.tensor([(f.t, int(b)) for f in finals for b in f.rows], dtype=torch.int64).reshape(-1, 2)
         final_obs = tree_map(lambda leaf: leaf[:0], last_obs)
         if finals:
-            final_obs = to_tensors(tree_map(lambda *leaves: np.concatenate(leaves), *(f.obs for f in finals)), device)
+            ends = tree_map(lambda *leaves: np.concatenate(leaves), *(final.obs for final in finals))
+            final_obs = to_observations(ends, device)
         actions, logprobs, values = (rows.tensor(name) for name in ("actions", "logprobs", "values"))
         if LOGPROBS in self.reads and not rows.scored:
             evaluated = self.policy.evaluate_actions(flatten_time(obs), flatten_time(actions.to(device)))
@@ -244,7 +252,7 @@ class _Buffers:
 
     def __init__(self, envs: Envs, num_steps: int, device: torch.device) -> None:
         shape = (num_steps, envs.num_envs)
-        self.obs = zeros_for(envs.spaces.observation, (num_steps + 1, envs.num_envs))
+        self.obs = observation_buffers(envs.spaces.observation, (num_steps + 1, envs.num_envs))
         self.rewards, self.logprobs, self.values = (np.zeros(shape, dtype=np.float32) for _ in range(3))
         self.terminated, self.truncated, self.valid, self.starts = (np.zeros(shape, dtype=bool) for _ in range(4))
         self.actions: NDArray[Any] | None = None

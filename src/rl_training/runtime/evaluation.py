@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.data.rollout import Episode, task_means
-from rl_training.data.trees import to_tensors, tree_map
+from rl_training.data.trees import to_observations, tree_map
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.errors import EnvironmentFault
 from rl_training.runtime.collector import EpisodeTracker, restarted
@@ -73,7 +73,7 @@ def evaluate(
     tracker = EpisodeTracker(envs)
     obs, state = envs.reset(seed), policy.initial_state(envs.num_envs)
     while any(len(done) < share for done, share in zip(played, shares, strict=True)):
-        acted = policy.act(to_tensors(obs, policy.device), state, generator=generator, deterministic=deterministic)
+        acted = policy.act(to_observations(obs, policy.device), state, generator=generator, deterministic=deterministic)
         actions = policy.env_actions(acted.actions.cpu().numpy())
         seen = tree_map(np.copy, obs) if watch else None
         step = envs.step(actions)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.data.rollout import task_means
-from rl_training.data.trees import space_map, to_tensors, tree_leaves, tree_map
+from rl_training.data.trees import space_map, to_observations, tree_leaves, tree_map
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.experiment.checkpointing import load_checkpoint
@@ -131,7 +131,7 @@ def predict(session: Session, obs: Any, *, state: Any = None, deterministic: boo
     policy = session.policy
     carried = policy.initial_state(count) if state is None else torch.as_tensor(state, device=policy.device)
     with session.kernels():
-        acted = policy.act(to_tensors(rows, policy.device), carried, deterministic=deterministic)
+        acted = policy.act(to_observations(rows, policy.device), carried, deterministic=deterministic)
     actions: NDArray[Any] = policy.env_actions(acted.actions.cpu().numpy())
     return (actions if batched else actions[0]), acted.state.cpu().numpy()
 

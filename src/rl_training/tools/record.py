@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_training.data.trees import to_tensors, tree_map
+from rl_training.data.trees import to_observations, tree_map
 from rl_training.envs.factory import EnvSpec, choose_backend, make_env, make_envs
 from rl_training.errors import ConfigError, EnvironmentFault, import_extra
 from rl_training.runtime.policy import Policy
@@ -164,7 +164,7 @@ def play(policy: Policy, screen: Screen, *, episode: int, seed: int, determinist
     yield Shot(screen.frame(), episode, 0.0)
     while not moved.done:
         with torch.inference_mode():
-            obs = to_tensors(moved.obs, policy.device)
+            obs = to_observations(moved.obs, policy.device)
             acted = policy.act(obs, state, generator=generator, deterministic=deterministic)
         state = acted.state
         moved = screen.step(policy.env_actions(acted.actions.cpu().numpy()))
