@@ -85,12 +85,12 @@ def test_the_kernel_acts_in_every_mode_in_turn() -> None:
 
 @EVERY_ACTION
 @torch.no_grad()
-def test_evaluation_distribution_and_values_are_the_plain_ones(action: str) -> None:
+def test_evaluations_and_distributions_are_the_plain_ones(action: str) -> None:
     policy = make_policy(action)
     obs, actions = torch.randn(33, 4), some_actions(policy, 33)
-    plain = [*policy.evaluate_actions(obs, actions), policy.distribution(obs), policy.values(obs)]
+    plain = [*policy.evaluate_actions(obs, actions), policy.distribution(obs)]
     with using("auto"):
-        ours = [*policy.evaluate_actions(obs, actions), policy.distribution(obs), policy.values(obs)]
+        ours = [*policy.evaluate_actions(obs, actions), policy.distribution(obs)]
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other, **CLOSE)
 
@@ -280,10 +280,11 @@ def test_an_overridden_method_is_called() -> None:
 @torch.no_grad()
 def test_a_module_that_a_user_put_in_is_called() -> None:
     policy = make_policy()
+    obs, actions = torch.randn(5, 4), torch.zeros(5, dtype=torch.int64)
     with using("auto"):
-        policy.values(torch.randn(5, 4))  # the kernel knows the policy as it was
+        policy.evaluate_actions(obs, actions)  # the kernel knows the policy as it was
         policy.value_head = OtherHead(policy.value_head)  # type: ignore[assignment]
-        assert (policy.values(torch.randn(5, 4)) == 7.0).all()
+        assert (policy.evaluate_actions(obs, actions).values == 7.0).all()
 
 
 def test_a_loss_of_its_own_takes_the_plain_path() -> None:

@@ -110,9 +110,3 @@ def evaluate_actions(policy: ActorCritic, obs: Tensor, actions: Tensor) -> Evalu
 def distribution(policy: ActorCritic, obs: Tensor) -> Tensor:
     arrays, inputs = _arrays(policy, obs)
     return torch.from_numpy(arrays.head.distribution(arrays.actor(inputs)))
-
-
-@replaces(ActorCritic.values, when=separate_small_mlps, tolerance=1e-5)
-def values(policy: ActorCritic, obs: Tensor, state: Tensor | None = None) -> Tensor:
-    arrays, inputs = _arrays(policy, obs)
-    return torch.from_numpy(arrays.critic(inputs)[0])
