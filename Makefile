@@ -40,8 +40,8 @@ must-fail: setup
 	$(RUN)python -m benchmarks.must_fail
 
 # All are measured, also after one that misses its bar.
-PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl
-FAMILIES ?= ppo a2c trpo recurrent_ppo
+PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl mujoco
+FAMILIES ?= ppo a2c trpo recurrent_ppo ppo_halfcheetah a2c_halfcheetah trpo_halfcheetah
 OTHERS ?= search dreamer replay
 bench: .venv-bench/.installed
 	missed=0; \

@@ -51,7 +51,7 @@ def main() -> int:
     text = report(family, rounds, memory={} if args.no_memory else work(family, Job("memory", 8, "auto")))
     print(text)
     if not args.no_page:
-        write_section(PAGE, f"bench:{family.algo}", text)
+        write_section(PAGE, f"bench:{family.name}", text)
     return 0 if all(cpu_ratio(case, rounds) >= case.bar for case in family.cases) else 1
 
 
@@ -84,7 +84,7 @@ def measure_round(family: Family, number: int, rounds: int) -> Round:
 
 def work(family: Family, job: Job) -> dict[str, Any]:
     """A process of its own, with one thread, so that nothing leaks from one measurement into the next."""
-    arguments = ["--family", family.algo, "--peer", job.peer, "--envs", str(job.envs), "--backend", job.backend]
+    arguments = ["--family", family.name, "--peer", job.peer, "--envs", str(job.envs), "--backend", job.backend]
     done = subprocess.run(
         [str(PYTHON), "-m", "benchmarks.worker", *arguments],
         cwd=ROOT,
@@ -129,7 +129,7 @@ def report(family: Family, rounds: list[Round], memory: dict[str, float]) -> str
     if memory:
         sizes = ", ".join(f"{size:.0f} MB after {int(steps):,} steps" for steps, size in memory.items())
         lines += ["", f"Resident memory of our run: {sizes}."]
-    lines += ["", f"Again: `python -m benchmarks.compare_sb3 --family {family.algo}`"]
+    lines += ["", f"Again: `python -m benchmarks.compare_sb3 --family {family.name}`"]
     return "\n".join(lines)
 
 

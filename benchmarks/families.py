@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
@@ -19,34 +19,38 @@ class Case(NamedTuple):
 class Family:
     """The work: `rollout_steps` rows of each environment, then `epochs` passes in `minibatches` parts."""
 
+    name: str
     algo: str  # as our registry names it
     peer: str  # `module:Class` with the interface of Stable-Baselines3
     peer_package: str
     rollout_steps: int
     epochs: int
     minibatches: int
-    ours: Mapping[str, Any]  # algo_kwargs
-    theirs: Callable[[int], Mapping[str, Any]]  # keyword arguments, given the number of environments
+    ours: Callable[[int], Mapping[str, Any]]  # algo_kwargs, given the number of environments
+    theirs: Callable[[int], Mapping[str, Any]]  # keyword arguments, likewise
     cases: tuple[Case, ...]
     env_id: str = "CartPole-v1"
     policy: str = "MlpPolicy"
     warmup_iterations: int = 5
     timed_steps: int = 60_000
+    least_iterations: int = 10  # that are timed, so that their noise averages out
+    normalizes: bool = False  # observations and rewards, by running statistics
     has_floor: bool = False  # whether `peers.floor` is the floor of this work
 
     def iterations(self, envs: int) -> int:
-        """Timed iterations; at least ten, so that their noise averages out."""
-        return max(10, self.timed_steps // (self.rollout_steps * envs))
+        """Timed iterations."""
+        return max(self.least_iterations, self.timed_steps // (self.rollout_steps * envs))
 
 
 PPO = Family(
+    name="ppo",
     algo="ppo",
     peer="stable_baselines3:PPO",
     peer_package="stable-baselines3",
     rollout_steps=128,
     epochs=4,
     minibatches=4,
-    ours={
+    ours=lambda envs: {
         "rollout_steps": 128,
         "update_epochs": 4,
         "num_minibatches": 4,
@@ -64,25 +68,27 @@ PPO = Family(
 )
 
 A2C = Family(
+    name="a2c",
     algo="a2c",
     peer="stable_baselines3:A2C",
     peer_package="stable-baselines3",
     rollout_steps=5,
     epochs=1,
     minibatches=1,
-    ours={},  # the defaults of both are the same
+    ours=lambda envs: {},  # the defaults of both are the same
     theirs=lambda envs: {"policy_kwargs": {"net_arch": [64, 64]}},
     cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
 )
 
 TRPO = Family(
+    name="trpo",
     algo="trpo",
     peer="sb3_contrib:TRPO",
     peer_package="sb3-contrib",
     rollout_steps=128,
     epochs=10,
     minibatches=8,
-    ours={"rollout_steps": 128, "critic_updates": 10, "num_minibatches": 8, "cg_iterations": 10},
+    ours=lambda envs: {"rollout_steps": 128, "critic_updates": 10, "num_minibatches": 8, "cg_iterations": 10},
     theirs=lambda envs: {
         "n_steps": 128,
         "n_critic_updates": 10,
@@ -95,6 +101,7 @@ TRPO = Family(
 
 # Theirs has the layer of 64 after the LSTM, ours before it.
 RECURRENT_PPO = Family(
+    name="recurrent_ppo",
     algo="recurrent_ppo",
     peer="sb3_contrib:RecurrentPPO",
     peer_package="sb3-contrib",
@@ -102,7 +109,13 @@ RECURRENT_PPO = Family(
     rollout_steps=128,
     epochs=4,
     minibatches=4,
-    ours={"rollout_steps": 128, "update_epochs": 4, "num_minibatches": 4, "recurrent_size": 64, "hidden_sizes": [64]},
+    ours=lambda envs: {
+        "rollout_steps": 128,
+        "update_epochs": 4,
+        "num_minibatches": 4,
+        "recurrent_size": 64,
+        "hidden_sizes": [64],
+    },
     theirs=lambda envs: {
         "n_steps": 128,
         "n_epochs": 4,
@@ -113,4 +126,50 @@ RECURRENT_PPO = Family(
     timed_steps=20_000,
 )
 
-FAMILIES = {family.algo: family for family in (PPO, A2C, TRPO, RECURRENT_PPO)}
+# Continuous control as people train it: ten passes in minibatches of 64, both normalisations.
+PPO_HALFCHEETAH = Family(
+    name="ppo_halfcheetah",
+    algo="ppo",
+    peer="stable_baselines3:PPO",
+    peer_package="stable-baselines3",
+    env_id="HalfCheetah-v5",
+    rollout_steps=2048,
+    epochs=10,
+    minibatches=256,
+    ours=lambda envs: {
+        "rollout_steps": 2048,
+        "update_epochs": 10,
+        "num_minibatches": 32 * envs,
+        "normalize_obs": True,
+        "normalize_reward": True,
+    },
+    theirs=lambda envs: {"n_steps": 2048, "n_epochs": 10, "batch_size": 64, "policy_kwargs": {"net_arch": [64, 64]}},
+    cases=(Case(8, "sync", 4.0), Case(1, "sync", 3.5)),
+    warmup_iterations=1,
+    timed_steps=8_192,
+    least_iterations=1,
+    normalizes=True,
+)
+
+A2C_HALFCHEETAH = replace(
+    A2C,
+    name="a2c_halfcheetah",
+    env_id="HalfCheetah-v5",
+    ours=lambda envs: {"normalize_obs": True, "normalize_reward": True},
+    cases=(Case(8, "sync", 3.0),),
+    timed_steps=20_000,
+    normalizes=True,
+)
+
+TRPO_HALFCHEETAH = replace(
+    TRPO,
+    name="trpo_halfcheetah",
+    env_id="HalfCheetah-v5",
+    ours=lambda envs: {**TRPO.ours(envs), "normalize_obs": True, "normalize_reward": True},
+    cases=(Case(8, "sync", 3.0),),
+    timed_steps=20_000,
+    normalizes=True,
+)
+
+_ALL = (PPO, A2C, TRPO, RECURRENT_PPO, PPO_HALFCHEETAH, A2C_HALFCHEETAH, TRPO_HALFCHEETAH)
+FAMILIES = {family.name: family for family in _ALL}

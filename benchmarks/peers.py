@@ -77,7 +77,7 @@ def our_config(family: Family, envs: int, backend: str, folder: str) -> dict[str
         "checkpoint_interval": NEVER,
         "eval_episodes": 0,
         "output_dir": folder,
-        "algo_kwargs": dict(family.ours),
+        "algo_kwargs": dict(family.ours(envs)),
     }
 
 
@@ -85,6 +85,7 @@ def sb3(family: Family, envs: int, _backend: str) -> Measurement:
     """`learn` on a DummyVecEnv, as its documentation does it."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
 
     watch = Stopwatch(family.warmup_iterations, family.iterations(envs))
 
@@ -97,7 +98,10 @@ def sb3(family: Family, envs: int, _backend: str) -> Measurement:
 
     module, _, name = family.peer.partition(":")
     algorithm = getattr(importlib.import_module(module), name)
-    model = algorithm(family.policy, make_vec_env(family.env_id, envs), device="cpu", **family.theirs(envs))
+    vector = make_vec_env(family.env_id, envs)
+    if family.normalizes:
+        vector = VecNormalize(vector)
+    model = algorithm(family.policy, vector, device="cpu", **family.theirs(envs))
     model.learn(NEVER, callback=Watch())
     return watch.measurement()
 

@@ -312,7 +312,7 @@ def test_other_policies_have_no_numpy_form(space: Spaces, options: dict[str, Any
 @torch.no_grad()
 def test_double_precision_observations_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_policy()
-    monkeypatch.setattr("rl_training.kernels.policies._arrays", None)  # whoever calls it breaks
+    monkeypatch.setattr("rl_training.kernels.policies.array_policy", None)  # whoever calls it breaks
     with using("auto"):
         policy.act(torch.randn(8, 4).double(), policy.initial_state(8))
 

@@ -55,12 +55,15 @@ class Noise:
     """Memory for random numbers, which the plain head would draw into a tensor of the same shape."""
 
     def __init__(self) -> None:
+        self._rows = 0
         self._tensor = torch.empty(0, device="cpu")
 
-    def of(self, *shape: int) -> Tensor:
-        if self._tensor.shape != shape:
+    def like(self, outputs: Floats) -> Tensor:
+        """A tensor `[N, K]` for outputs `[K, N]`."""
+        if outputs.shape[1] != self._rows:
+            self._rows = outputs.shape[1]
             with torch.inference_mode(mode=False):  # it will be written to in other modes as well
-                self._tensor = torch.empty(shape, device="cpu")
+                self._tensor = torch.empty(outputs.shape[::-1], device="cpu")
         return self._tensor
 
 
@@ -87,8 +90,9 @@ class ArrayCategorical:
         return np.stack([outputs[part].argmax(axis=0) for part in self._parts], axis=1)
 
     def sample(self, outputs: Floats, generator: torch.Generator | None) -> Actions:
-        noise = self._noise.of(*outputs.shape[::-1]).exponential_(generator=generator).numpy()
-        return self.mode(outputs - np.log(noise.T))
+        noise = self._noise.like(outputs).exponential_(generator=generator).numpy()
+        outputs -= np.log(noise.T)
+        return self.mode(outputs)
 
     def distribution(self, outputs: Floats) -> Floats:
         return self._normalized(outputs).T
@@ -156,7 +160,7 @@ class ArrayBernoulli:
         return (outputs.T > 0).astype(np.int8)
 
     def sample(self, outputs: Floats, generator: torch.Generator | None) -> Actions:
-        uniform = self._noise.of(*outputs.shape[::-1]).uniform_(generator=generator).numpy()
+        uniform = self._noise.like(outputs).uniform_(generator=generator).numpy()
         return (uniform < _sigmoid(outputs).T).astype(np.int8)
 
     def distribution(self, outputs: Floats) -> Floats:
@@ -193,7 +197,7 @@ class ArrayGaussian:
         return np.ascontiguousarray(outputs.T).reshape(-1, *self._shape)
 
     def sample(self, outputs: Floats, generator: torch.Generator | None) -> Actions:
-        noise = self._noise.of(*outputs.shape[::-1]).normal_(generator=generator).numpy()
+        noise = self._noise.like(outputs).normal_(generator=generator).numpy()
         return (outputs.T + np.exp(self._deviations()) * noise).reshape(-1, *self._shape)
 
     def distribution(self, outputs: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,7 @@ class ArrayPolicy:
     """The networks of a policy as functions of arrays."""
 
     def __init__(self, policy: ActorCritic) -> None:
+        self.policy = weakref.ref(policy)
         self.modules = tuple(policy._modules.values())
         self.head = ARRAY_HEADS[type(policy.head)](policy.head)
         self.actor = ArrayNet(policy.actor_torso.mlp, self.head.linear)  # type: ignore[arg-type]
@@ -34,16 +36,17 @@ class ArrayPolicy:
 
 
 _ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()
+_recent: list[ArrayPolicy] = []  # the last one that was asked for: a look-up costs as much as a layer
 
 
 def array_policy(policy: ActorCritic) -> ArrayPolicy | None:
     """The policy's networks as functions of arrays, if it has exactly those that they can stand for."""
-    known = _ARRAY_POLICIES.get(policy)
-    if known is not None and known.modules == tuple(policy._modules.values()):
-        return known
-    if not _is_own_policy(policy):
-        return None
-    known = _ARRAY_POLICIES[policy] = ArrayPolicy(policy)
+    known = _recent[0] if _recent and _recent[0].policy() is policy else _ARRAY_POLICIES.get(policy)
+    if known is None or known.modules != tuple(policy._modules.values()):
+        if not _is_own_policy(policy):
+            return None
+        known = _ARRAY_POLICIES[policy] = ArrayPolicy(policy)
+    _recent[:] = [known]
     return known
 
 
@@ -72,19 +75,14 @@ def are_floats(obs: Tree) -> bool:
     return isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.is_cpu and obs.dim() == 2
 
 
-def separate_small_mlps(policy: ActorCritic, obs: Tree, *rest: Any) -> bool:
+def separate_small_mlps(policy: ActorCritic, obs: Tree, *rest: Any) -> ArrayPolicy | None:
     """Separate MLPs of tanh or ReLU, any action head of the package, float32 vectors on the CPU, no gradient wanted."""
-    return not torch.is_grad_enabled() and are_floats(obs) and array_policy(policy) is not None
-
-
-def _arrays(policy: ActorCritic, obs: Tensor) -> tuple[ArrayPolicy, Floats]:
-    arrays = array_policy(policy)
-    assert arrays is not None
-    return arrays, arrays.inputs(obs)
+    return None if torch.is_grad_enabled() or not are_floats(obs) else array_policy(policy)
 
 
 @replaces(ActorCritic.act, when=separate_small_mlps, tolerance=1e-6)
 def act(
+    arrays: ArrayPolicy,
     policy: ActorCritic,
     obs: Tensor,
     state: Tensor,
@@ -92,21 +90,19 @@ def act(
     generator: torch.Generator | None = None,
     deterministic: bool = False,
 ) -> Acted:
-    arrays, inputs = _arrays(policy, obs)
-    outputs = arrays.actor(inputs)
+    outputs = arrays.actor(arrays.inputs(obs))
     actions = arrays.head.mode(outputs) if deterministic else arrays.head.sample(outputs, generator)
     return Acted(torch.from_numpy(actions), state)
 
 
 @replaces(ActorCritic.evaluate_actions, when=separate_small_mlps, tolerance=1e-5)
-def evaluate_actions(policy: ActorCritic, obs: Tensor, actions: Tensor) -> Evaluated:
-    arrays, inputs = _arrays(policy, obs)
+def evaluate_actions(arrays: ArrayPolicy, policy: ActorCritic, obs: Tensor, actions: Tensor) -> Evaluated:
+    inputs = arrays.inputs(obs)
     said = arrays.head.evaluate(arrays.actor(inputs), actions.numpy())
     columns = (said.logprobs, said.entropy, arrays.critic(inputs)[0], said.dist)
     return Evaluated(*map(torch.from_numpy, columns))
 
 
 @replaces(ActorCritic.distribution, when=separate_small_mlps, tolerance=1e-5)
-def distribution(policy: ActorCritic, obs: Tensor) -> Tensor:
-    arrays, inputs = _arrays(policy, obs)
-    return torch.from_numpy(arrays.head.distribution(arrays.actor(inputs)))
+def distribution(arrays: ArrayPolicy, policy: ActorCritic, obs: Tensor) -> Tensor:
+    return torch.from_numpy(arrays.head.distribution(arrays.actor(arrays.inputs(obs))))

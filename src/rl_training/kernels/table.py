@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -27,7 +28,7 @@ ROOMS = {
 class Kernel:
     plain: Callable[..., Any]
     function: Callable[..., Any]
-    when: Callable[..., bool]  # of the positional arguments of a call
+    when: Callable[..., Any]  # of a call's positional arguments; what is true and not True is handed to the function
     tolerance: float  # by which a number may differ from the plain function's
 
     @property
@@ -39,9 +40,12 @@ KERNELS: dict[Callable[..., Any], Kernel | None] = {}  # None: a plain function 
 
 
 def replaces(
-    plain: Callable[..., Any], *, when: Callable[..., bool], tolerance: float
+    plain: Callable[..., Any], *, when: Callable[..., Any], tolerance: float
 ) -> Callable[[FunctionT], FunctionT]:
-    """Makes the decorated function the kernel of a `replaceable` one."""
+    """Makes the decorated function the kernel of a `replaceable` one.
+
+    A condition may find what the kernel works with: what it returns in place of True is the kernel's first argument.
+    """
 
     def register(function: FunctionT) -> FunctionT:
         KERNELS[plain] = Kernel(plain, function, when, tolerance)
@@ -57,7 +61,9 @@ def choose(plain: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., An
     except KeyError:
         importlib.import_module(ROOMS[plain.__module__])
         kernel = KERNELS.setdefault(plain, None)
-    return kernel.function if kernel is not None and kernel.when(*args) else None
+    if kernel is None or not (found := kernel.when(*args)):
+        return None
+    return kernel.function if found is True else partial(kernel.function, found)
 
 
 def all_kernels() -> list[Kernel]:

@@ -17,20 +17,15 @@ from rl_training.algorithms.peers import ALONE
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.trpo import TRPO
 from rl_training.kernels.losses import LossGradient, a2c_gradient, normalized, ppo_gradient, value_errors
-from rl_training.kernels.policies import are_floats, array_policy
+from rl_training.kernels.policies import ArrayPolicy, are_floats, array_policy
 from rl_training.kernels.table import replaces
 from rl_training.ops.trust_region import VectorProduct
 
 
-def own_algorithm(algorithm: type) -> Callable[..., bool]:
-    def holds(self: ActorCriticAlgorithm, *arguments: Any) -> bool:
-        return (
-            type(self) is algorithm
-            and self.peers is ALONE
-            and type(self.optimizer) is FlatOptimizer
-            and are_floats(arguments[-1]["obs"])
-            and array_policy(self.policy) is not None
-        )
+def own_algorithm(algorithm: type) -> Callable[..., ArrayPolicy | None]:
+    def holds(self: ActorCriticAlgorithm, *arguments: Any) -> ArrayPolicy | None:
+        fits = type(self) is algorithm and self.peers is ALONE and type(self.optimizer) is FlatOptimizer
+        return array_policy(self.policy) if fits and are_floats(arguments[-1]["obs"]) else None
 
     holds.__doc__ = f"Exactly {algorithm.__name__}, alone, with a policy as `ActorCritic.act`'s, on float32 vectors."
     return holds
@@ -38,6 +33,7 @@ def own_algorithm(algorithm: type) -> Callable[..., bool]:
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
 def descend(
+    arrays: ArrayPolicy,
     algorithm: ActorCriticAlgorithm,
     batch: Batch,
     gradient_of: Callable[..., LossGradient],
@@ -45,8 +41,6 @@ def descend(
     **scalars: Any,
 ) -> UpdateResult:
     """A gradient step on a loss whose derivatives `gradient_of` knows."""
-    arrays = array_policy(algorithm.policy)
-    assert arrays is not None
     inputs, params = arrays.inputs(batch["obs"]), algorithm.params
     policy = arrays.head.evaluate(arrays.actor.forward(inputs), batch["actions"].numpy())
     values = arrays.critic.forward(inputs)[0]
@@ -66,9 +60,10 @@ def _apply(algorithm: ActorCriticAlgorithm) -> Tensor:
 
 
 @replaces(PPO.update, when=own_algorithm(PPO), tolerance=1e-5)
-def ppo_update(self: PPO, batch: Batch) -> UpdateResult:
+def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
     params = self.params
     return descend(
+        arrays,
         self,
         batch,
         ppo_gradient,
@@ -81,15 +76,13 @@ def ppo_update(self: PPO, batch: Batch) -> UpdateResult:
 
 
 @replaces(A2C.update, when=own_algorithm(A2C), tolerance=1e-5)
-def a2c_update(self: A2C, batch: Batch) -> UpdateResult:
+def a2c_update(arrays: ArrayPolicy, self: A2C, batch: Batch) -> UpdateResult:
     scalars = {"ent_coef": self.params.ent_coef, "vf_coef": self.params.vf_coef}
-    return descend(self, batch, a2c_gradient, ("advantages", "returns"), **scalars)
+    return descend(arrays, self, batch, a2c_gradient, ("advantages", "returns"), **scalars)
 
 
 @replaces(TRPO.update_critic, when=own_algorithm(TRPO), tolerance=1e-5)
-def trpo_update_critic(self: TRPO, batch: Batch) -> UpdateResult:
-    arrays = array_policy(self.policy)
-    assert arrays is not None
+def trpo_update_critic(arrays: ArrayPolicy, self: TRPO, batch: Batch) -> UpdateResult:
     values = arrays.critic.forward(arrays.inputs(batch["obs"]))[0]
     errors, squares = value_errors(values, {"returns": batch["returns"].numpy()}, None)
     arrays.critic.backward((errors / np.float32(len(errors)))[None])
@@ -97,9 +90,7 @@ def trpo_update_critic(self: TRPO, batch: Batch) -> UpdateResult:
 
 
 @replaces(TRPO.fisher_product, when=own_algorithm(TRPO), tolerance=1e-5)
-def trpo_fisher_product(self: TRPO, dist: Tensor, batch: Batch) -> VectorProduct:
-    arrays = array_policy(self.policy)
-    assert arrays is not None
+def trpo_fisher_product(arrays: ArrayPolicy, self: TRPO, dist: Tensor, batch: Batch) -> VectorProduct:
     metric, of_extra = arrays.head.fisher(dist.detach().numpy())
     product = arrays.actor.curvature(arrays.inputs(batch["obs"]), metric)
     # The head's other parameters stand between those of the torso and those of its linear layer.
