@@ -31,6 +31,7 @@ DREAMER = ("dreamer/cartpole", 2_000)
 SHOWN_BY: dict[str, tuple[str, int]] = {
     "models.actor_critic.ActorCritic.act": POLICY,
     "models.actor_critic.ActorCritic.evaluate_actions": POLICY,
+    "models.actor_critic.ActorCritic.values": ("a2c/cartpole", 16_384),
     "models.actor_critic.ActorCritic.distribution": ("trpo/cartpole", 16_384),
     "algorithms.ppo.PPO.update": POLICY,
     "algorithms.a2c.A2C.update": ("a2c/cartpole", 16_384),

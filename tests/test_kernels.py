@@ -23,7 +23,7 @@ from rl_training.runtime.loop import run_training
 from rl_training.runtime.session import Session
 
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
-POLICY = {f"models.actor_critic.ActorCritic.{name}" for name in ("act", "evaluate_actions")}
+POLICY = {f"models.actor_critic.ActorCritic.{name}" for name in ("act", "evaluate_actions", "values")}
 OPTIMIZER = "algorithms.optimizer.FlatOptimizer.apply_gradient"  # its first step, which makes the state, is torch's own
 WORLD_MODEL = {
     "models.normed.NormedActivation.forward",

@@ -85,12 +85,12 @@ def test_the_kernel_acts_in_every_mode_in_turn() -> None:
 
 @EVERY_ACTION
 @torch.no_grad()
-def test_evaluations_and_distributions_are_the_plain_ones(action: str) -> None:
+def test_evaluations_distributions_and_values_are_the_plain_ones(action: str) -> None:
     policy = make_policy(action)
     obs, actions = torch.randn(33, 4), some_actions(policy, 33)
-    plain = [*policy.evaluate_actions(obs, actions), policy.distribution(obs)]
+    plain = [*policy.evaluate_actions(obs, actions), policy.distribution(obs), policy.values(obs)]
     with using("auto"):
-        ours = [*policy.evaluate_actions(obs, actions), policy.distribution(obs)]
+        ours = [*policy.evaluate_actions(obs, actions), policy.distribution(obs), policy.values(obs)]
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other, **CLOSE)
 

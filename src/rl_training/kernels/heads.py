@@ -22,7 +22,7 @@ Actions = NDArray[Any]
 
 
 class Said(NamedTuple):
-    """What a policy says of one action of each row; `dist` `[N, P]` is what the plain head's `forward` gives."""
+    """A policy's numbers for one action of each row; `dist` `[N, P]` is what the plain head's `forward` gives."""
 
     logprobs: Floats
     entropy: Floats

@@ -106,3 +106,8 @@ def evaluate_actions(arrays: ArrayPolicy, policy: ActorCritic, obs: Tensor, acti
 @replaces(ActorCritic.distribution, when=separate_small_mlps, tolerance=1e-5)
 def distribution(arrays: ArrayPolicy, policy: ActorCritic, obs: Tensor) -> Tensor:
     return torch.from_numpy(arrays.head.distribution(arrays.actor(arrays.inputs(obs))))
+
+
+@replaces(ActorCritic.values, when=separate_small_mlps, tolerance=1e-5)
+def values(arrays: ArrayPolicy, policy: ActorCritic, obs: Tensor, state: Tensor | None = None) -> Tensor:
+    return torch.from_numpy(arrays.critic(arrays.inputs(obs))[0])

@@ -92,6 +92,7 @@ class ActorCritic(nn.Module):
         """The action distribution's parameters; `head` gives its log-probs, entropy and KL."""
         return self.head(self.actor_torso(self._normalized(obs)))
 
+    @replaceable
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
         return self._value(self.critic_torso(self._normalized(obs)))
 
