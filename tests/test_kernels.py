@@ -40,7 +40,7 @@ EXPECTED: dict[str, set[str]] = {
     | {f"algorithms.trpo.TRPO.{name}" for name in ("update_critic", "fisher_product")},
     "impala": POLICY,
     "appo": POLICY,
-    "gail": POLICY,
+    "gail": {*POLICY, "algorithms.ppo.PPO.update"},
     "dreamer": WORLD_MODEL,
     "muzero": SEARCH,
     "gumbel_muzero": SEARCH,

@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_training.algorithms.a2c import A2C
 from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
 from rl_training.algorithms.base import Batch, UpdateResult
+from rl_training.algorithms.gail import GAIL
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.peers import ALONE
 from rl_training.algorithms.ppo import PPO
@@ -22,12 +23,13 @@ from rl_training.kernels.table import replaces
 from rl_training.ops.trust_region import VectorProduct
 
 
-def own_algorithm(algorithm: type) -> Callable[..., ArrayPolicy | None]:
+def own_algorithm(*algorithms: type) -> Callable[..., ArrayPolicy | None]:
     def holds(self: ActorCriticAlgorithm, *arguments: Any) -> ArrayPolicy | None:
-        fits = type(self) is algorithm and self.peers is ALONE and type(self.optimizer) is FlatOptimizer
+        fits = type(self) in algorithms and self.peers is ALONE and type(self.optimizer) is FlatOptimizer
         return array_policy(self.policy) if fits and are_floats(arguments[-1]["obs"]) else None
 
-    holds.__doc__ = f"Exactly {algorithm.__name__}, alone, with a policy as `ActorCritic.act`'s, on float32 vectors."
+    names = " or ".join(algorithm.__name__ for algorithm in algorithms)
+    holds.__doc__ = f"Exactly {names}, alone, with a policy as `ActorCritic.act`'s, on float32 vectors."
     return holds
 
 
@@ -59,7 +61,7 @@ def _apply(algorithm: ActorCriticAlgorithm) -> Tensor:
     return algorithm.optimizer.apply_gradient(learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
 
 
-@replaces(PPO.update, when=own_algorithm(PPO), tolerance=1e-5)
+@replaces(PPO.update, when=own_algorithm(PPO, GAIL), tolerance=1e-5)
 def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
     params = self.params
     return descend(
