@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,6 +22,7 @@ from pydantic import (
 from rl_training.envs.factory import Backend, EnvSource, EnvSpec
 from rl_training.envs.wrappers import parse_wrappers
 from rl_training.errors import ConfigError
+from rl_training.experiment.plain import plain, read_yaml_file
 from rl_training.experiment.registry import algorithm
 from rl_training.experiment.validation import validation_problems
 
@@ -141,18 +141,13 @@ class TrainConfig(BaseModel):
 def make_config(raw: Mapping[str, Any]) -> TrainConfig:
     """A config, or a ConfigError that lists every problem at once."""
     try:
-        return TrainConfig.model_validate(dict(raw))
+        return TrainConfig.model_validate(plain(raw))
     except ValidationError as error:
         raise ConfigError("\n".join(validation_problems(error, "config", TrainConfig.model_fields))) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read config {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml_file(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold a mapping of keys, got {type(content).__name__}")
     return with_numbers(content)
