@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout import Rollout
-from rl_training.data.trees import Tree, tree_leaves, tree_map
+from rl_training.data.trees import Tree, row_forms, tree_leaves, tree_map
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.ops.unroll import ENDS, n_step_rewards
 
@@ -218,7 +218,7 @@ class StreamReplay:
 
     def _refuse_other_columns(self, columns: dict[str, Tree]) -> None:
         """What a checkpoint brought must have the form of what the environments and the policy give now."""
-        stored, new = ({name: _forms(column) for name, column in side.items()} for side in (self._columns, columns))
+        stored, new = row_forms(self._columns, 2), row_forms(columns, 2)
         for name in stored.keys() | new.keys():
             if stored.get(name) != new.get(name):
                 raise CheckpointError(
@@ -229,11 +229,6 @@ class StreamReplay:
 
     def _empty(self, leaf: NDArray[Any], row_axes: int) -> NDArray[Any]:
         return np.zeros((self.num_streams, self.places, *leaf.shape[row_axes:]), dtype=leaf.dtype)
-
-
-def _forms(column: Tree) -> list[tuple[str, tuple[int, ...]]]:
-    """The dtype and the shape of a row's leaves."""
-    return [(str(leaf.dtype), tuple(leaf.shape[2:])) for leaf in tree_leaves(column)]
 
 
 def _columns(rollout: Rollout) -> dict[str, Tree]:

@@ -88,9 +88,14 @@ def _fits(stored: Any, fresh: Any) -> bool:
 
 
 def _same_kind(stored: Any, fresh: Any) -> bool:
-    """A number may be whole where it could be any."""
+    """A number may be whole where it could be any, and has 63 bits unless the part's own has more."""
     kinds = (int, float) if type(fresh) is float else (type(fresh),)
-    return type(stored) in kinds
+    too_large = type(fresh) is int and max(fresh.bit_length(), 63) < _bits(stored)
+    return type(stored) in kinds and not too_large
+
+
+def _bits(number: Any) -> int:
+    return number.bit_length() if type(number) is int else 0
 
 
 def _refuse_unless(fits: bool, key: str, wanted: str, stored: Any) -> None:
