@@ -77,6 +77,18 @@ def plain(tree: Any, key: str = "", depth: int = 0) -> Any:
         return [plain(value, key, depth + 1) for value in tree]
     if isinstance(tree, np.ndarray | np.generic):
         return plain(tree.tolist(), key, depth) if tree.dtype.kind in "biufU" else tree
+    if isinstance(tree, str):
+        _refuse_odd_text(tree, key)
     if isinstance(tree, int) and abs(tree) >= MAX_INTEGER:
         raise ConfigError(f"{key}: an integer of {tree.bit_length()} bits is too large")
     return os.fspath(tree) if isinstance(tree, Path) else tree
+
+
+def _refuse_odd_text(text: str, key: str) -> None:
+    """Neither files nor their names can hold a NUL, or half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{key}: {text!r} is not text that can be written") from error
+    if "\0" in text:
+        raise ConfigError(f"{key}: {text!r} has a NUL character")

@@ -29,6 +29,7 @@ from rl_training.runtime.collector import layout_of
 from rl_training.runtime.engine import engine_for
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
+from rl_training.runtime.memory import refuse_too_much
 from rl_training.runtime.meter import Meter
 from rl_training.runtime.policy import PolicySnapshot
 
@@ -118,9 +119,14 @@ class Session(Stateful):
         self.controls = config.parsed_params().controls
         engine = engine_for(config)
         envs = make_envs(config.env_spec(env), engine.num_local_envs(config))
-        limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
-        self.learner = make_learner(config, envs.spaces)
+        try:
+            refuse_too_much(config, envs.spaces)
+            limit_threads(config.threads or default_threads(envs))
+            self.learner = make_learner(config, envs.spaces)
+        except BaseException:
+            envs.close()
+            raise
         self.collector = engine.collector(self, envs, seed=derive_seed(config.seed, ACTING))
         self.peers = engine.peers(self)
         self.evaluator = engine.evaluator(self)
