@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def machine_refusal(error: Exception) -> str | None:
-    """What the machine lacks, in one line; None for an error of the program."""
+    """Says in one line what the machine lacks; None for an error of the program."""
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}"

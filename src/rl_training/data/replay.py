@@ -217,7 +217,7 @@ class StreamReplay:
         tree_map(lambda column, new: column.__setitem__(where, new), self._columns, columns)
 
     def _refuse_other_columns(self, columns: dict[str, Tree]) -> None:
-        """What a checkpoint brought must have the form of what the environments and the policy give now."""
+        """Refuses columns of a checkpoint that have another form than the rows of the run."""
         stored, new = row_forms(self._columns, 2), row_forms(columns, 2)
         for name in stored.keys() | new.keys():
             if stored.get(name) != new.get(name):

@@ -150,7 +150,7 @@ def _csv_rows(file: TextIO) -> Iterator[list[str]]:
 
 
 def _number(text: str) -> float:
-    """What a damaged row has in place of a number is later than any step."""
+    """Reads a number; text of a damaged row counts as later than any step."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a config may be made of: plain values, read from YAML or given in Python, neither huge nor deep."""
+"""Configs are made of plain values, read from YAML or given in Python, neither huge nor deep."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.constructor.ConstructorError(None, None, "aliases are not accepted", event.start_mark)
         if self.depth > MAX_DEPTH:
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.constructor.ConstructorError(None, None, f"nested more than {MAX_DEPTH} deep", mark)
         self.depth += 1
         node = super().compose_node(parent, index)

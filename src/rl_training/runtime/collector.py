@@ -18,6 +18,7 @@ from rl_training.data.trees import (
     to_observations,
     to_tensors,
     tree_map,
+    zeros_for,
 )
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite

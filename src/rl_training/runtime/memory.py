@@ -22,7 +22,7 @@ BEYOND_COUNTING = 2**62
 
 
 class Need(NamedTuple):
-    """What one part of a run takes, and the keys that decide it."""
+    """One part of a run: the memory that it takes, and the keys that decide it."""
 
     part: str
     bytes: int
@@ -88,7 +88,7 @@ def network_bytes(config: TrainConfig, spaces: Spaces) -> int:
 
 
 def free_bytes() -> int | None:
-    """What this process may still take: of the machine, of its container, of its own limit; None if nobody says."""
+    """Counts what this process may still take, by the machine, its container and its own limit; None if unknown."""
     limits = [found for found in (_machine_free(), _container_free(), _process_free()) if found is not None]
     return min(limits) if limits else None
 
