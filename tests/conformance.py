@@ -129,8 +129,9 @@ def training_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def leaves(tree: Any, path: str = "") -> dict[str, Any]:
     """Every leaf of a state tree by its path, but for wall-clock time and where the run lies."""
+    other = ("seconds", "output_dir", "signature")  # the signature covers the directory
     if isinstance(tree, dict):
-        parts = [leaves(value, f"{path}/{key}") for key, value in tree.items() if key not in ("seconds", "output_dir")]
+        parts = [leaves(value, f"{path}/{key}") for key, value in tree.items() if key not in other]
     elif isinstance(tree, list):
         parts = [leaves(value, f"{path}/{index}") for index, value in enumerate(tree)]
     else:

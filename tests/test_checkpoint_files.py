@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment import checkpointing, codec
+from rl_training.experiment import checkpointing, codec, manifest
 from rl_training.experiment.checkpointing import (
     CheckpointStore,
     load_checkpoint,
@@ -75,7 +75,7 @@ def reseal(directory: Path, **changes: Any) -> None:
     header = json.loads((directory / "manifest.json").read_text())
     del header["sha256"]
     header["files"] = {name: file_digest(directory / name) for name in FILES[:2]}
-    (directory / "manifest.json").write_bytes(checkpointing._sealed({**header, **changes}))
+    (directory / "manifest.json").write_bytes(manifest.sealed({**header, **changes}))
 
 
 def flip(path: Path, position: int) -> None:
@@ -341,7 +341,7 @@ def test_a_crash_while_replacing_leaves_the_old_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", failing_replace)
-        with pytest.raises(OSError, match="killed"):
+        with pytest.raises(CheckpointError, match="killed"):
             save_tree(tmp_path / "c", small_tree(2.0))
     assert bits(load_tree(tmp_path / "c")) == bits(small_tree(1.0))
     assert resolve_checkpoint(tmp_path / "c") == tmp_path / "c"
@@ -357,7 +357,7 @@ def test_a_crash_while_writing_leaves_the_old_one(tmp_path: Path, monkeypatch: p
         raise OSError("no space left")
 
     monkeypatch.setattr(checkpointing, "save_file", full_disk)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(CheckpointError, match="no space"):
         save_tree(tmp_path / "c", small_tree(2.0))
     assert bits(load_tree(tmp_path / "c")) == bits(small_tree(1.0))
 

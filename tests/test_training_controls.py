@@ -118,7 +118,7 @@ def test_warmup_multiplies_the_schedule() -> None:
     assert values == pytest.approx([0.455, 0.81, 0.5, 0.0])
 
 
-@pytest.mark.parametrize("warmup", [-1, 2.5, 10.0, True, "10", math.nan])
+@pytest.mark.parametrize("warmup", [-1, 2.5, True, "10", math.nan])
 def test_warmup_is_a_whole_number_of_steps(warmup: Any) -> None:
     with pytest.raises(ValueError, match=r"^clip_coef_warmup_steps"):
         resolve(CLIP_COEF, 0, clip_coef=0.2, clip_coef_warmup_steps=warmup)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.experiment.fitting import loading_part
 
 Batch = Mapping[str, Any]
 
@@ -38,7 +39,8 @@ class Stateful:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in self.state_parts:
             if (part := getattr(self, name)) is not None:
-                part.load_state_dict(state[name])
+                with loading_part(name):
+                    part.load_state_dict(state[name])
         for name in self.state_scalars:
             setattr(self, name, state[name])
 

@@ -138,7 +138,9 @@ class NoiseStream:
     def __init__(self) -> None:
         """Seeded by the global stream, which `build_seeded` has set."""
         device = torch.empty(0).device
-        self.generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, (), device="cpu")))
+        # Shapes alone, on torch's device `meta`, draw nothing.
+        drawn_on = "cpu" if device.type == "meta" else device
+        self.generator = torch.Generator(drawn_on).manual_seed(int(torch.randint(2**62, (), device="cpu")))
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"state": self.generator.get_state()}

@@ -76,6 +76,9 @@ class FlatOptimizer:
         return {"moments": self.optimizer.state_dict()["state"].get(0, {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, moment in state["moments"].items():
+            if moment.shape not in ((), self.flat.shape):
+                raise ValueError(f"{name} has shape {tuple(moment.shape)}, the parameters {tuple(self.flat.shape)}")
         saved = self.optimizer.state_dict()
         moments = {name: moment.clone() for name, moment in state["moments"].items()}
         self.optimizer.load_state_dict(saved | {"state": {0: moments} if moments else {}})

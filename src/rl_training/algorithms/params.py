@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from rl_training.experiment.validation import Validated
 
 
-class Params(BaseModel):
+class Params(Validated):
     """The base of every algorithm's parameters. A default is written here and nowhere else."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     renamed: ClassVar[dict[str, str]] = {}  # keys that one may expect here, and what to give in their place
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from rl_training.envs.factory import PYTHON_PREFIX, EnvSource
+from rl_training.envs.factory import PYTHON_PREFIX, EnvSource, source_name
 from rl_training.errors import CheckpointError
-from rl_training.experiment.checkpointing import load_checkpoint, save_tree
+from rl_training.experiment.checkpointing import save_tree
 from rl_training.experiment.config import TrainConfig, make_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.manager import resumed_config
+from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult, predict, train_session
 
@@ -32,8 +33,7 @@ class Agent:
         known = {key: value for key, value in overrides.items() if key in TrainConfig.model_fields}
         params = {key: value for key, value in overrides.items() if key not in known}
         if env is not None:
-            named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-            known["env_id"] = named if isinstance(env, str) else f"{PYTHON_PREFIX}{named}"
+            known["env_id"] = env if isinstance(env, str) else PYTHON_PREFIX + source_name(env)
         algo_kwargs = {**known.pop("algo_kwargs", {}), **params}
         config = make_config({"algo": self.algo, **known, "algo_kwargs": algo_kwargs})
         self._session = Session(config, env=None if isinstance(env, str) else env)
@@ -75,15 +75,24 @@ class Agent:
         return Path(path)
 
     @classmethod
-    def load(cls: type[AgentT], path: Path | str, *, env: EnvSource | None = None, which: str = "latest") -> AgentT:
-        """Loads what `save` wrote, a checkpoint or a run. An environment that was a Python object is passed again."""
-        state = load_checkpoint(Path(path), which)
-        config = make_config(state["config"])
-        if config.algo != cls.algo:
-            raise CheckpointError(f"{path} holds {config.algo!r}; load it with {REGISTRY[config.algo].class_name}")
+    def load(
+        cls: type[AgentT],
+        path: Path | str,
+        *,
+        env: EnvSource | None = None,
+        which: str | int = "latest",
+        trust: bool = False,
+    ) -> AgentT:
+        """Loads what `save` wrote, a checkpoint or a run. An environment that was a Python object is passed again.
+
+        What a file names that you did not make here is imported only with `trust`, or if you give it again as `env`.
+        """
+        opened = open_checkpoint(path, which=which, env=env, trust=trust)
+        algo = opened.config.algo
+        if algo != cls.algo:
+            raise CheckpointError(f"{path} holds {algo!r}; load it with {REGISTRY[algo].class_name}")
         agent = cls.__new__(cls)
-        agent._session = Session(config, env=env)
-        agent._session.load_state_dict(state)
+        agent._session = opened.session()
         return agent
 
     def close(self) -> None:

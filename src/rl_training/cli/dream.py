@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 
-from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.flags import add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
-from rl_training.runtime.workflows import load_session
+from rl_training.runtime.opening import load_session
 from rl_training.tools.dream import dream, plot_dream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_trust(parser)
     parser.add_argument("--output", required=True, metavar="FILE", help="dream.png, dream.svg or dream.pdf")
     parser.add_argument("--context", type=int, default=5, metavar="N", help="observations that the model sees [5]")
     parser.add_argument("--steps", type=int, default=50, metavar="N", help="length of the episode shown [50]")
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Answer:
-    with closing(load_session(args.run, which=which_checkpoint(args))) as session:
+    with closing(load_session(args.run, which=which_checkpoint(args), env=args.env, trust=args.trust)) as session:
         dreamt = dream(session, context=args.context, steps=args.steps, seed=args.seed)
     plot_dream(dreamt, args.output)
     scores = dreamt.summary()

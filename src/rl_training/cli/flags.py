@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Collection
 from typing import Any
 
-import yaml
-
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, with_numbers
+from rl_training.experiment.plain import parse_yaml
 
 SPELLINGS = {"env_id": ("--env", "--env-id")}
 NOT_FLAGS = {"algo", "algo_kwargs"}  # the positional argument, and `--set`
@@ -31,10 +30,7 @@ def config_flags(args: argparse.Namespace, names: Collection[str] = TrainConfig.
 
 
 def parse_value(key: str, text: str) -> Any:
-    try:
-        value = with_numbers(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{key}: cannot read {text!r} as a value: {' '.join(str(error).split())}") from error
+    value = with_numbers(parse_yaml(text, f"{key}: cannot read {text[:80]!r} as a value"))
     if key in ("loggers", "tasks", "wrappers") and isinstance(value, str):
         return value.split(",")
     return value
@@ -61,6 +57,13 @@ def assignments(pairs: list[str]) -> dict[str, Any]:
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory or a checkpoint")
     parser.add_argument("--checkpoint", default="latest", metavar="X", help="latest, best or a step [latest]")
+
+
+def add_trust(parser: argparse.ArgumentParser, *, needs_env: bool = True) -> None:
+    """For verbs that open a run: what it names and the user did not make is imported only if one of these says so."""
+    if needs_env:
+        parser.add_argument("--env", metavar="X", help="environment to use in place of the stored one")
+    parser.add_argument("--trust", action="store_true", help="import what the run names, though a stranger made it")
 
 
 def which_checkpoint(args: argparse.Namespace) -> str | int:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from rl_training import __version__
 from rl_training.errors import RLTrainingError
 
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")  # as torch says it
+
 
 class Answer(NamedTuple):
     """A verb's answer: to people, and with `--json` to programs."""
@@ -99,8 +101,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except (OSError, MemoryError, RuntimeError) as error:
+        told = machine_refusal(error)
+        if told is None:
+            raise
+        print(f"error: {told}", file=sys.stderr)
+        return RLTrainingError.exit_code
     print(json.dumps(answer.data) if args.json else answer.text)
     return answer.exit_code
+
+
+def machine_refusal(error: Exception) -> str | None:
+    """Says in one line what the machine lacks; None for an error of the program."""
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror or error}"
+    if isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY):
+        return f"out of memory; use fewer environments, a smaller replay or smaller networks ({_first_line(error)})"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
 def _top_parser() -> argparse.ArgumentParser:

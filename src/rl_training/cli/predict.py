@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.flags import add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
 from rl_training.errors import ConfigError
-from rl_training.runtime.workflows import load_session, predict
+from rl_training.runtime.opening import load_policy
+from rl_training.runtime.workflows import predict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_trust(parser, needs_env=False)
     parser.add_argument("--obs", metavar="JSON", help="one observation or a list of them; default: standard input")
     parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
 
@@ -27,11 +29,8 @@ def run(args: argparse.Namespace) -> Answer:
         obs = _arrays(json.loads(text))
     except ValueError as error:
         raise ConfigError(f"--obs is not JSON of numbers: {error}") from error
-    session = load_session(args.run, which=which_checkpoint(args))
-    try:
-        actions, _ = predict(session, obs, deterministic=not args.stochastic)
-    finally:
-        session.close()
+    policy = load_policy(args.run, which=which_checkpoint(args), trust=args.trust)
+    actions, _ = predict(policy, obs, deterministic=not args.stochastic)
     return Answer(json.dumps(np.asarray(actions).tolist()), {"action": np.asarray(actions).tolist()})
 
 

@@ -6,14 +6,15 @@ import argparse
 import os
 from contextlib import closing
 
-from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.flags import add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
-from rl_training.runtime.workflows import load_session
+from rl_training.runtime.opening import load_session
 from rl_training.tools.record import record_episodes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_trust(parser)
     parser.add_argument("--output", required=True, metavar="FILE", help="play.mp4 or play.gif")
     parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
     parser.add_argument("--fps", type=float, metavar="N", help="frames per second; default: the environment's own")
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown, so pygame need not look for a display
-    with closing(load_session(args.run, which=which_checkpoint(args))) as session:
+    with closing(load_session(args.run, which=which_checkpoint(args), env=args.env, trust=args.trust)) as session:
         recording = record_episodes(
             session,
             args.output,

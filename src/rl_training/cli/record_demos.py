@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl_training.cli.flags import add_run, which_checkpoint
+from rl_training.cli.flags import add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
-from rl_training.runtime.workflows import load_session
+from rl_training.runtime.opening import load_session
 from rl_training.tools.demonstrations import record_demonstrations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_trust(parser)
     parser.add_argument("--output", required=True, metavar="FILE", help="a .safetensors file")
     parser.add_argument("--episodes", type=int, default=10, metavar="N", help="how many [10]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Answer:
-    session = load_session(args.run, which=which_checkpoint(args))
+    session = load_session(args.run, which=which_checkpoint(args), env=args.env, trust=args.trust)
     try:
         demos = record_demonstrations(
             session, episodes=args.episodes, seed=args.seed, deterministic=not args.stochastic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rl_training.cli.flags import add_config_flags, config_flags, score_text
+from rl_training.cli.flags import add_config_flags, add_trust, config_flags, score_text
 from rl_training.cli.main import Answer
 from rl_training.runtime.manager import resume_run
 
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory")
     parser.add_argument("--total-timesteps", type=int, metavar="N", help="a new budget, counted from the run's start")
     parser.add_argument("--stretch-schedules", action="store_true", help="schedules end with the new budget")
+    add_trust(parser)
     add_config_flags(parser, names=ELSEWHERE)
     parser.add_argument("--display", choices=("auto", "live", "plain", "none"), default="auto")
 
@@ -28,6 +29,8 @@ def run(args: argparse.Namespace) -> Answer:
         total_timesteps=args.total_timesteps,
         stretch_schedules=args.stretch_schedules,
         display=args.display,
+        env=args.env,
+        trust=args.trust,
         **config_flags(args, ELSEWHERE),
     )
     text = f"{result.global_step:,} steps: {score_text(result.summary())}\nrun: {result.run_dir}"

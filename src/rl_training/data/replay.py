@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout import Rollout
-from rl_training.data.trees import Tree, tree_leaves, tree_map
-from rl_training.errors import ConfigError
+from rl_training.data.trees import Tree, row_forms, tree_leaves, tree_map
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.ops.unroll import ENDS, n_step_rewards
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]  # (stream, place) of each
@@ -47,6 +47,7 @@ class StreamReplay:
         self._columns: dict[str, Tree] = {}
         self._ends = np.zeros(num_streams, dtype=np.int64)  # rows ever written to each stream
         self._priorities = None if priority_alpha is None else Priorities(self.capacity, priority_alpha)
+        self._restored = False  # from a checkpoint, and not written to since
 
     @property
     def capacity(self) -> int:
@@ -71,6 +72,8 @@ class StreamReplay:
         places = self._ends[first : first + envs] + counts.cumsum(0) - counts
         streams = np.broadcast_to(np.arange(first, first + envs), counts.shape)
         columns = _columns(rollout)
+        if self._restored:
+            self._refuse_other_columns(columns)
         self._write((streams, places), columns)
         resets = ~rollout.valid.cpu().numpy()
         self._write((streams[resets], places[resets]), _last_rows(tree_map(lambda leaf: leaf[resets], columns)))
@@ -195,7 +198,10 @@ class StreamReplay:
         if not state["columns"]:
             return
         rows = self._all_rows()
+        if any(len(leaf) != len(rows[0]) for leaf in tree_leaves(state["columns"])):
+            raise ValueError(f"the columns do not have the {len(rows[0])} rows that `ends` counts")
         self._write(rows, state["columns"])
+        self._restored = True
         if self._priorities is not None:
             self._priorities.set(self._flat(rows), state["priorities"])
 
@@ -209,6 +215,17 @@ class StreamReplay:
             self._columns = tree_map(lambda leaf: self._empty(leaf, rows[0].ndim), columns)
         where = (rows[0], rows[1] % self.places)
         tree_map(lambda column, new: column.__setitem__(where, new), self._columns, columns)
+
+    def _refuse_other_columns(self, columns: dict[str, Tree]) -> None:
+        """Refuses columns of a checkpoint that have another form than the rows of the run."""
+        stored, new = row_forms(self._columns, 2), row_forms(columns, 2)
+        for name in stored.keys() | new.keys():
+            if stored.get(name) != new.get(name):
+                raise CheckpointError(
+                    f"the stored replay's column {name!r} has {stored.get(name)}, the run gives {new.get(name)}; "
+                    "go on from another checkpoint, or with store_replay false"
+                )
+        self._restored = False
 
     def _empty(self, leaf: NDArray[Any], row_axes: int) -> NDArray[Any]:
         return np.zeros((self.num_streams, self.places, *leaf.shape[row_axes:]), dtype=leaf.dtype)

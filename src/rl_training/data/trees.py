@@ -23,6 +23,11 @@ def tree_leaves(tree: Tree) -> list[Any]:
     return [tree]
 
 
+def row_forms(tree: Tree, row_axes: int) -> Tree:
+    """The dtype and the shape of a row of each leaf, behind the axes that count rows."""
+    return tree_map(lambda leaf: (str(leaf.dtype), tuple(leaf.shape[row_axes:])), tree)
+
+
 def flatten_time(tree: Tree) -> Tree:
     """[T, B, …] → [T·B, …] for every leaf."""
     return tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)

@@ -37,7 +37,12 @@ class EnvSpec:
 
     @property
     def name(self) -> str:
-        return self.source if isinstance(self.source, str) else getattr(self.source, "__name__", "callable")
+        return self.source if isinstance(self.source, str) else source_name(self.source)
+
+
+def source_name(source: Callable[..., gym.Env]) -> str:
+    """How a callable is called in configs and errors."""
+    return getattr(source, "__name__", type(source).__name__)
 
 
 def make_env(spec: EnvSpec, **kwargs: Any) -> gym.Env:

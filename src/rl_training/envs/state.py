@@ -99,8 +99,9 @@ def _read_classic(env: Any) -> dict[str, Any]:
 
 
 def _write_classic(env: Any, state: Mapping[str, Any]) -> None:
+    known = state.keys() & set(CLASSIC_FIELDS)  # a received state sets no other attribute
     vars(env).update(
-        {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+        {name: np.array(state[name]) if isinstance(state[name], np.ndarray) else state[name] for name in known}
     )
 
 

@@ -8,7 +8,7 @@ On disk a tree is a directory: `tensors.safetensors` (a tensor is named by its J
 (the rest) and `manifest.json` (size and SHA-256 of both, and of itself). Nothing is unpickled.
 """
 
-import hashlib
+import errno
 import json
 import os
 import re
@@ -23,15 +23,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rl_training import __version__
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.codec import StateDecoder, StateEncoder
+from rl_training.experiment.files import cause_of, naming_failures
+from rl_training.experiment.manifest import MANIFEST, STATE, TENSORS, verify_files, write_manifest
 
-FORMAT, FORMAT_VERSION = "rl-training checkpoint", 2
-STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
-MAX_MANIFEST_BYTES = 65_536
 STAGING_PREFIX, ASIDE_PREFIX = ".tmp-", ".old-"
 STEP_NAME = re.compile(r"step-(\d+)")
+OS_ERROR = re.compile(r"(?:os error |code: )(\d+)")  # how safetensors tells why it could not write
+MAX_POINTER_BYTES = 64
+
+
+class NoSpaceError(CheckpointError):
+    """A checkpoint does not fit on the disk."""
 
 
 def save_tree(directory: Path, tree: Mapping[str, Any]) -> None:
@@ -40,14 +44,24 @@ def save_tree(directory: Path, tree: Mapping[str, Any]) -> None:
     _refuse_to_replace_other_things(directory)
     encoder = StateEncoder()
     state = json.dumps(encoder.encode(tree, ""), allow_nan=False)
-    directory.parent.mkdir(parents=True, exist_ok=True)
     staging = _staging_path(directory)
-    staging.mkdir()
     try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir()
         _write_files(staging, state, encoder.tensors)
         _move_into_place(staging, directory)
+    except OSError as error:
+        raise _not_written(directory, error.errno, cause_of(error)) from error
+    except SafetensorError as error:
+        code = OS_ERROR.search(str(error))
+        raise _not_written(directory, code and int(code[1]), str(error)) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _not_written(directory: Path, code: int | None, cause: str) -> CheckpointError:
+    kind = NoSpaceError if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else CheckpointError
+    return kind(f"cannot write the checkpoint {directory}: {cause}")
 
 
 def load_tree(directory: Path) -> dict[str, Any]:
@@ -62,13 +76,7 @@ def verify_checkpoint(directory: Path) -> None:
     folder = _on_disk(directory)
     if not folder.is_dir():
         raise CheckpointError(f"{directory}: there is no such checkpoint directory")
-    files = _read_manifest(folder / MANIFEST)["files"]
-    for name in (STATE, TENSORS):
-        actual = _fingerprint(folder / name)
-        if actual != files[name]:
-            raise CheckpointError(
-                f"{folder / name}: damaged; its {actual['bytes']:,} bytes differ from what the manifest says"
-            )
+    verify_files(folder)
 
 
 def resolve_checkpoint(path: Path, which: str | int = "latest") -> Path:
@@ -107,15 +115,41 @@ class CheckpointStore:
         if keep < 1:
             raise ConfigError(f"keep must be at least 1 checkpoint, got {keep}")
         self.root = Path(run_dir) / "checkpoints"
+        self._had_home = self.root.parent.is_dir()
         self.keep = keep
 
     def save(self, step: int, tree: Mapping[str, Any]) -> Path:
         """Write `step-<step>`, point `latest` at it, and prune the oldest."""
         path = self.root / f"step-{step}"
-        save_tree(path, tree)
-        self._point("latest", path)
-        self._prune(step)
+        self._refuse_elsewhere()
+        if path.is_symlink():
+            path.unlink()  # the checkpoint takes the link's place, and leaves alone what it points to
+        try:
+            save_tree(path, tree)
+        except NoSpaceError:
+            if not self._make_room():
+                raise
+            save_tree(path, tree)
+        with naming_failures(self.root, CheckpointError):
+            self._point("latest", path)
+            self._prune(step, self.keep)
         return path
+
+    def _refuse_elsewhere(self) -> None:
+        """A run that was moved or deleted is not begun again where it was; one that was received writes to itself."""
+        if self._had_home and not self.root.parent.is_dir():
+            raise CheckpointError(
+                f"{self.root.parent} is gone: it was moved or deleted while the run was writing there"
+            )
+        if self.root.is_symlink():
+            raise CheckpointError(f"{self.root} is a symbolic link, and a run's files must be its own")
+
+    def _make_room(self) -> bool:
+        """Deletes all but the latest and the best checkpoint; returns whether there was anything to delete."""
+        before = self.steps()
+        if before:
+            self._prune(before[-1], 1)
+        return self.steps() != before
 
     def mark_best(self, step: int) -> None:
         """Point `best` at a checkpoint that was saved before, unless it has been pruned."""
@@ -139,15 +173,18 @@ class CheckpointStore:
         if link.is_dir() and not link.is_symlink():
             shutil.rmtree(link)  # a copy that followed links made a directory of it
         staging = _staging_path(link)
-        staging.symlink_to(target.name, target_is_directory=True)
+        try:
+            staging.symlink_to(target.name, target_is_directory=True)
+        except OSError:  # some file systems have no links: a file with the name does as well
+            staging.write_text(target.name, encoding="ascii")
         os.replace(staging, link)
         _fsync(self.root)
 
-    def _prune(self, step: int) -> None:
+    def _prune(self, step: int, keep: int) -> None:
         # After resuming from an older step, later steps of the abandoned future do not count.
         past = [old for old in self.steps() if old <= step]
         linked = {path.name for path in (self.latest(), self.best()) if path is not None}
-        for name in {f"step-{old}" for old in past[: -self.keep]} - linked:
+        for name in {f"step-{old}" for old in past[:-keep]} - linked:
             # Renamed first: a half-deleted directory must not look like a checkpoint.
             os.replace(_on_disk(self.root / name), _staging_path(self.root / name))
         self._remove_leftovers()
@@ -155,7 +192,7 @@ class CheckpointStore:
     def _remove_leftovers(self) -> None:
         replaced = [old for old in self.root.glob(f"{ASIDE_PREFIX}*") if _without_prefix(old).exists()]
         for leftover in [*self.root.glob(f"{STAGING_PREFIX}*"), *replaced]:
-            if leftover.is_symlink():
+            if leftover.is_symlink() or leftover.is_file():
                 leftover.unlink()
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -165,9 +202,7 @@ def _write_files(folder: Path, state: str, tensors: dict[str, Tensor]) -> None:
     (folder / STATE).write_text(state, encoding="ascii")
     save_file(tensors, folder / TENSORS)
     shutil.copymode(folder / STATE, folder / TENSORS)  # safetensors writes for the owner alone, whatever the umask
-    files = {name: _fingerprint(folder / name) for name in (STATE, TENSORS)}
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "package_version": __version__, "files": files}
-    (folder / MANIFEST).write_bytes(_sealed(header))
+    write_manifest(folder)
     for path in (folder / STATE, folder / TENSORS, folder / MANIFEST, folder):
         _fsync(path)
 
@@ -212,47 +247,11 @@ def _fsync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():  # some cannot do it for directories
+            raise
     finally:
         os.close(descriptor)
-
-
-def _fingerprint(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a file."""
-    if not path.is_file():
-        raise CheckpointError(f"{path}: missing from the checkpoint")
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
-        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
-
-
-def _sealed(header: Mapping[str, Any]) -> bytes:
-    """A manifest's bytes, which end with the digest of what stands before."""
-    seal = hashlib.sha256(json.dumps(header).encode()).hexdigest()
-    return json.dumps({**header, "sha256": seal}, indent=2).encode()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path}: missing; this is not a checkpoint, or not a whole one")
-    content = path.read_bytes() if path.stat().st_size <= MAX_MANIFEST_BYTES else b""
-    try:
-        header = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged or foreign; it is not a manifest") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: damaged or foreign; it does not name the format {FORMAT!r}")
-    if header.get("format_version") != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path}: format version {header.get('format_version')!r} by rl-training {header.get('package_version')!r};"
-            f" this is rl-training {__version__}, which reads version {FORMAT_VERSION}"
-        )
-    header.pop("sha256", None)
-    files = header.get("files")
-    if _sealed(header) != content or not isinstance(files, dict) or set(files) != {STATE, TENSORS}:
-        raise CheckpointError(f"{path}: damaged; it does not have the digest that it states")
-    return header
 
 
 def _parse_tensors(path: Path) -> dict[str, Tensor]:
@@ -293,6 +292,8 @@ def _find(root: Path, which: str | int) -> Path | None:
         path = root / f"step-{str(which).removeprefix('step-')}"
         return path if _is_checkpoint(path) else None
     link = root / str(which)
+    if link.is_file() and link.stat().st_size <= MAX_POINTER_BYTES:
+        return _find(root, link.read_text(encoding="ascii", errors="replace"))
     if _is_checkpoint(link):
         return root / os.readlink(link) if link.is_symlink() else link
     # Some copies lose the links; what is latest can still be told.

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -23,16 +20,15 @@ from pydantic import (
 from rl_training.envs.factory import Backend, EnvSource, EnvSpec
 from rl_training.envs.wrappers import parse_wrappers
 from rl_training.errors import ConfigError
+from rl_training.experiment.plain import plain, read_yaml_file
 from rl_training.experiment.registry import algorithm
-from rl_training.experiment.validation import validation_problems
+from rl_training.experiment.validation import Validated, validation_problems
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Validated):
     """Flags of the command line and keys of a preset are the fields of this model."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     algo: str = Field(description="algorithm, as `rl-training list` names it")
     env_id: str = Field(description="Gymnasium id or package.module:factory")
@@ -41,18 +37,18 @@ class TrainConfig(BaseModel):
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
     wrappers: list[str | dict[str, Any]] = Field([], description="wrappers by name, innermost first")
     backend: Literal[Backend, "ray"] = Field("auto", description="how environments are stepped; ray: by workers")
-    workers: PositiveInt = Field(2, description="processes on Ray that share num_envs")
+    workers: PositiveInt = Field(2, le=10_000, description="processes on Ray that share num_envs")
     worker_backend: Backend = Field("auto", description="how each of them steps its environments")
     ray_mode: Literal["sync", "async"] = Field("sync", description="wait for all workers, or learn meanwhile")
     ray_address: str | None = Field(None, description="of a running cluster, or auto; default: this machine")
     step_timeout_s: PositiveFloat = Field(60.0, description="a worker whose environments take longer is replaced")
-    learners: PositiveInt = Field(1, description="processes on Ray that share every update")
-    num_envs: PositiveInt = Field(8, description="environments that step together")
+    learners: PositiveInt = Field(1, le=1_000, description="processes on Ray that share every update")
+    num_envs: PositiveInt = Field(8, le=100_000, description="environments that step together")
     seed: int = Field(0, ge=0, lt=2**31, description="fixes every random stream of the run")
     total_timesteps: PositiveInt = Field(100_000, description="environment steps over all environments together")
     schedule_horizon: PositiveInt | None = Field(None, description="where schedules end; default: total_timesteps")
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where networks live")
-    threads: PositiveInt | None = Field(None, description="torch threads; default: 1, all cores for images")
+    threads: PositiveInt | None = Field(None, le=1_024, description="torch threads; default: 1, all cores for images")
     kernels: Literal["auto", "off"] = Field("auto", description="compiled twins of plain functions where they apply")
     output_dir: str = Field("runs", description="parent of run directories")
     run_name: str | None = Field(None, description="name of the run directory; default: time and seed")
@@ -70,7 +66,7 @@ class TrainConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _named_by_its_tasks(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        if not raw.get("tasks"):
+        if not isinstance(raw.get("tasks"), list) or not raw["tasks"]:
             return raw
         name = "+".join(map(str, raw["tasks"]))
         if raw.get("env_id", name) != name:
@@ -140,19 +136,16 @@ class TrainConfig(BaseModel):
 
 def make_config(raw: Mapping[str, Any]) -> TrainConfig:
     """A config, or a ConfigError that lists every problem at once."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"a config is a mapping of keys, got {type(raw).__name__}")
     try:
-        return TrainConfig.model_validate(dict(raw))
+        return TrainConfig.model_validate(plain(raw))
     except ValidationError as error:
         raise ConfigError("\n".join(validation_problems(error, "config", TrainConfig.model_fields))) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read config {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml_file(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold a mapping of keys, got {type(content).__name__}")
     return with_numbers(content)

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from rl_training.errors import ConfigError, did_you_mean, import_extra
-from rl_training.experiment.runs import parse_row
+from rl_training.experiment.files import open_to_append, replacing
+from rl_training.experiment.runs import is_number, parse_row
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
@@ -31,7 +31,7 @@ class JsonlLogger:
     """A line of strict JSON per row: what is not finite is written as null."""
 
     def __init__(self, path: Path) -> None:
-        self._file = _open_to_append(Path(path))
+        self._file = open_to_append(Path(path))
 
     def log(self, row: Row, step: int) -> None:
         values = {name: _json_value(value) for name, value in {STEP_KEY: step, **row}.items()}
@@ -48,7 +48,7 @@ class CsvLogger:
     def __init__(self, path: Path) -> None:
         self._path = Path(path)
         self._columns = _csv_header(self._path)
-        self._file = _open_to_append(self._path)
+        self._file = open_to_append(self._path)
 
     def log(self, row: Row, step: int) -> None:
         values: Row = {STEP_KEY: step, **row}
@@ -62,16 +62,17 @@ class CsvLogger:
         self._file.close()
 
     def _widen(self, new: list[str]) -> None:
-        self._file.close()
+        self._file.flush()
         columns = self._columns + new
         with _rewriting(self._path) as (old, rewritten):
             writer = _csv_writer(rewritten)
             writer.writerow(columns)
-            old_rows = csv.reader(old)
+            old_rows = _csv_rows(old)
             next(old_rows, None)
             writer.writerows(row + [""] * (len(columns) - len(row)) for row in old_rows)
         self._columns = columns
-        self._file = _open_to_append(self._path)
+        self._file.close()
+        self._file = open_to_append(self._path)
 
 
 class TensorBoardLogger:
@@ -112,7 +113,7 @@ def truncate_after(run_dir: Path, step: int) -> None:
     """Drop the rows later than `step`, and those that a killed process left unfinished, from the run's files."""
     for name, keep_rows in ((JSONL_NAME, _keep_jsonl_rows), (CSV_NAME, _keep_csv_rows)):
         path = Path(run_dir) / name
-        if path.exists():
+        if path.is_file():
             with _rewriting(path) as (old, rewritten):
                 keep_rows(old, rewritten, step)
 
@@ -120,46 +121,55 @@ def truncate_after(run_dir: Path, step: int) -> None:
 def _keep_jsonl_rows(old: TextIO, rewritten: TextIO, step: int) -> None:
     for line in old:
         row = parse_row(line) if line.endswith("\n") else None
-        if row is not None and row.get(STEP_KEY, 0) <= step:
+        # A damaged row has no step that could be told; it must not keep a good checkpoint from being resumed.
+        if row is not None and is_number(row.get(STEP_KEY)) and row[STEP_KEY] <= step:
             rewritten.write(line)
 
 
 def _keep_csv_rows(old: TextIO, rewritten: TextIO, step: int) -> None:
     writer = _csv_writer(rewritten)
-    rows = csv.reader(_whole_lines(old))
+    rows = _csv_rows(old)
     columns = next(rows, [])
     if STEP_KEY not in columns:
         return
     writer.writerow(columns)
     step_column = columns.index(STEP_KEY)
-    writer.writerows(row for row in rows if len(row) == len(columns) and float(row[step_column]) <= step)
+    writer.writerows(row for row in rows if len(row) == len(columns) and _number(row[step_column]) <= step)
 
 
-def _whole_lines(file: TextIO) -> Iterator[str]:
-    return (line for line in file if line.endswith("\n"))
+def _csv_rows(file: TextIO) -> Iterator[list[str]]:
+    """The rows of whole lines; one that cannot be read is left out."""
+    rows = csv.reader(line for line in file if line.endswith("\n"))
+    while True:
+        try:
+            yield next(rows)
+        except csv.Error:
+            continue
+        except StopIteration:
+            return
+
+
+def _number(text: str) -> float:
+    """Reads a number; text of a damaged row counts as later than any step."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.inf
+    return math.inf if math.isnan(number) else number
 
 
 @contextmanager
 def _rewriting(path: Path) -> Iterator[tuple[TextIO, TextIO]]:
     """The old text and a new one that takes its place, at once, when the block ends without an error."""
-    staging = path.with_name(f".tmp-{path.name}")
-    with path.open(encoding="utf-8", errors="replace", newline="") as old:
-        with staging.open("w", encoding="utf-8", newline="") as rewritten:
-            yield old, rewritten
-            rewritten.flush()
-            os.fsync(rewritten.fileno())
-        os.replace(staging, path)
-
-
-def _open_to_append(path: Path) -> TextIO:
-    return path.open("a", encoding="utf-8", newline="")
+    with path.open(encoding="utf-8", errors="replace", newline="") as old, replacing(path) as rewritten:
+        yield old, rewritten
 
 
 def _csv_header(path: Path) -> list[str]:
-    if not path.exists():
+    if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return next(csv.reader(file), [])
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        return next(_csv_rows(file), [])
 
 
 def _csv_writer(file: TextIO):  # type: ignore[no-untyped-def]  # the csv module does not name its writer's type

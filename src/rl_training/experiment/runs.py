@@ -2,28 +2,33 @@
 
 import fcntl
 import json
+import logging
+import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-import yaml
-
-from rl_training.errors import RLTrainingError
+from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.experiment.files import NO_LINKS, cause_of, naming_failures
+from rl_training.experiment.plain import read_yaml_file
 
 MAX_NAME_LENGTH = 100
 METRICS_TAIL_BYTES = 65_536
+
+_log = logging.getLogger(__name__)
 
 
 def create_run_dir(output_dir: Path, algo: str, env_name: str, seed: int, name: str | None = None) -> Path:
     """Make `<output_dir>/<algo>/<env>/<time>-seed<k>` (or `…/<name>`); no two runs are given the same one."""
     parent = Path(output_dir) / file_name(algo) / file_name(env_name)
-    parent.mkdir(parents=True, exist_ok=True)
+    with naming_failures(parent, ConfigError):
+        parent.mkdir(parents=True, exist_ok=True)
     leaf = file_name(name) if name else f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
     candidates = (parent / (leaf if attempt == 1 else f"{leaf}-{attempt}") for attempt in count(1))
     return next(path for path in candidates if _is_created(path))
@@ -31,10 +36,11 @@ def create_run_dir(output_dir: Path, algo: str, env_name: str, seed: int, name: 
 
 def _is_created(path: Path) -> bool:
     """Make a directory, unless it exists; of two processes that try, one succeeds."""
-    try:
-        path.mkdir()
-    except FileExistsError:
-        return False
+    with naming_failures(path, ConfigError):
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return False
     return True
 
 
@@ -64,18 +70,18 @@ class RunLock:
         self._file: TextIO | None = None
 
     def __enter__(self) -> "RunLock":
-        file = self.path.open("a+", encoding="ascii")
+        with naming_failures(self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | NO_LINKS, 0o666)
+            file = open(descriptor, "r+", encoding="ascii", errors="replace")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = self._holder(file)
+            self._lock(file)
+            with naming_failures(self.path):
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+        except BaseException:
             file.close()
-            raise RLTrainingError(
-                f"{self.path.parent} is being written by {holder}; wait for it, stop it, or start another run"
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+            raise
         _locks_held.add(file)
         self._file = file
         return self
@@ -87,6 +93,17 @@ class RunLock:
             _locks_held.discard(self._file)
             self._file.close()
             self._file = None
+
+    def _lock(self, file: TextIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RLTrainingError(
+                f"{self.path.parent} is being written by {self._holder(file)}; "
+                "wait for it, stop it, or start another run"
+            ) from error
+        except OSError as error:  # some network file systems have no locks
+            _log.warning("%s cannot be locked (%s): do not write the run twice", self.path.parent, cause_of(error))
 
     @staticmethod
     def _holder(file: TextIO) -> str:
@@ -123,24 +140,33 @@ def _run_dirs(root: Path) -> Iterator[Path]:
 def _run_info(path: Path) -> RunInfo:
     config = _read_config(path / "config.yaml")
     rows = _last_rows(path / "metrics.jsonl")
-    step = next((row["global_step"] for row in rows if row.get("global_step") is not None), None)
+    step = _last_number(rows, "global_step")
     total_steps = config.get("total_timesteps")
     return RunInfo(
         path=path,
         algo=config.get("algo"),
         env_id=config.get("env_id"),
         seed=config.get("seed"),
-        step=step,
-        return_mean=next((row["return_mean"] for row in rows if row.get("return_mean") is not None), None),
-        finished=None if step is None or total_steps is None else step >= total_steps,
+        step=None if step is None else int(step),
+        return_mean=_last_number(rows, "return_mean"),
+        finished=step >= total_steps if is_number(step) and is_number(total_steps) else None,
     )
+
+
+def _last_number(rows: Iterable[Mapping[str, Any]], name: str) -> Any:
+    return next((row[name] for row in rows if is_number(row.get(name))), None)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it can be counted and compared; a damaged file may have anything in its place."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
     """A run's config; empty if it cannot be read, so that one damaged run does not hide the others."""
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError):
+        config = read_yaml_file(path)
+    except ConfigError:
         return {}
     return config if isinstance(config, dict) else {}
 
@@ -161,6 +187,6 @@ def parse_row(line: str | bytes) -> Mapping[str, Any] | None:
     """A line of `metrics.jsonl`, or None for one that a killed process left unfinished."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None

@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from rl_training.errors import did_you_mean
+
+LARGEST_NUMBER = 3.4e38  # networks compute in 32 bits
+
+
+class Validated(BaseModel):
+    """A frozen model that takes no unknown keys, no truth values for numbers, and no number that torch cannot hold."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        items = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(item, float) and abs(item) > LARGEST_NUMBER for item in items):
+            raise ValueError(f"{info.field_name}: expected a number below {LARGEST_NUMBER:.3g}, got {value!r}")
+        if any(isinstance(item, bool) for item in items):
+            annotation = cls.model_fields[str(info.field_name)].annotation
+            if not {bool, Any} & _types_in(annotation):
+                raise ValueError(f"{info.field_name}: expected no truth value, got {value!r}")
+        return value
+
+
+def _types_in(annotation: Any) -> set[Any]:
+    """All types that an annotation is made of."""
+    return {annotation}.union(*(_types_in(part) for part in get_args(annotation) if not isinstance(part, str)))
 
 
 def unknown_key(where: str, key: str, accepted: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from rl_training.data.trees import (
     to_observations,
     to_tensors,
     tree_map,
+    zeros_for,
 )
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
@@ -229,6 +230,8 @@ class LocalCollector:
         """Without the environments' own state, only a restart can follow."""
         if self.restorable:
             self._obs = self.envs.load_state_dict(state["envs"])
+            if _shapes(self._obs) != _shapes(zeros_for(self.envs.spaces.observation, (self.num_envs,))):
+                raise ValueError("the restored environments give observations of another shape")
         self._generator.set_state(state["rng"])
         self._starts = state["starts"].copy()
         self._state = state["state"].to(self.policy.device)
@@ -237,6 +240,10 @@ class LocalCollector:
 
     def close(self) -> None:
         self.envs.close()
+
+
+def _shapes(tree: Tree) -> Tree:
+    return tree_map(np.shape, tree)
 
 
 def _write(buffers: Tree, t: int, row: Tree) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, Literal, Protocol
 
 from rl_training.errors import did_you_mean
@@ -37,6 +36,7 @@ class Control:
     moment: Moment = "updating"
     integer: bool = False
     optional: bool = False
+    needs_end: bool = False  # an annealing schedule must say where it ends, since 0 would be senseless
 
     def spelled(self, name: str) -> Control:
         """Returns the control with one of its aliases as its name, in the metrics and in the errors."""
@@ -50,14 +50,14 @@ LEARNING_RATE = Control("learning_rate")
 CLIP_COEF = Control("clip_coef", aliases=("clip_range",))
 ENT_COEF = Control("ent_coef", aliases=("entropy_coef",))
 VF_COEF = Control("vf_coef", aliases=("value_coef",))
-GAMMA = Control("gamma", high=1.0)
-GAE_LAMBDA = Control("gae_lambda", high=1.0)
+GAMMA = Control("gamma", high=1.0, needs_end=True)
+GAE_LAMBDA = Control("gae_lambda", high=1.0, needs_end=True)
 TARGET_KL = Control("target_kl", optional=True)
-MAX_GRAD_NORM = Control("max_grad_norm")
+MAX_GRAD_NORM = Control("max_grad_norm", needs_end=True)
 CG_DAMPING = Control("cg_damping")
-RHO_BAR = Control("rho_bar")
-C_BAR = Control("c_bar")
-PG_RHO_BAR = Control("pg_rho_bar")
+RHO_BAR = Control("rho_bar", needs_end=True)
+C_BAR = Control("c_bar", needs_end=True)
+PG_RHO_BAR = Control("pg_rho_bar", needs_end=True)
 KL_COEF = Control("kl_coef")
 BETA_CLONE = Control("beta_clone")
 AUX_LEARNING_RATE = Control("aux_learning_rate")
@@ -101,6 +101,11 @@ class ResolvedControl:
             value = max(self.control.low, value * min((step + 1) / self.warmup_steps, 1.0))
         return round(value) if self.control.integer else value
 
+    def peak(self) -> float:
+        """The highest value before warm-up."""
+        highest = max(map(self.schedule, self.schedule.breakpoints))
+        return round(highest) if self.control.integer else highest
+
     def scheduled(self, step: float) -> float:
         """The value before warm-up, refused if it is outside the control's bounds."""
         value, low, high = self.schedule(step), self.control.low, self.control.high
@@ -124,6 +129,10 @@ class ControlSet:
     def resolve(self, step: int) -> dict[str, float]:
         """The value of every control at `step`, by canonical name."""
         return {resolved.control.name: resolved.resolve(step) for resolved in self.controls}
+
+    def peaks(self) -> dict[str, float]:
+        """The highest value of every schedule, by its control's name."""
+        return {r.control.name: r.peak() for r in self.controls}
 
     def at(self, step: int, *, moment: Moment) -> dict[str, float]:
         """The values of the controls that are applied before acting, or before updating."""
@@ -175,7 +184,7 @@ def _parse_control(control: Control, values: Mapping[str, Any], horizon: int | N
     if fixed is not None:
         fixed = finite_number(fixed, value_key)
     if spec is not None:
-        schedule = parse_schedule(spec, key=schedule_key, base=fixed, horizon=horizon)
+        schedule = parse_schedule(spec, key=schedule_key, base=fixed, horizon=horizon, needs_end=control.needs_end)
         resolved = ResolvedControl(control, schedule, warmup_steps, schedule_key)
     elif fixed is not None:
         resolved = ResolvedControl(control, Constant(fixed), warmup_steps, value_key)
@@ -191,9 +200,10 @@ def _parse_control(control: Control, values: Mapping[str, Any], horizon: int | N
 def _parse_warmup(warmup: Any, key: str) -> int:
     if warmup is None:
         return 0
-    if isinstance(warmup, bool) or not isinstance(warmup, Integral) or warmup < 0:
+    number = finite_number(warmup, key)
+    if number < 0 or not number.is_integer():
         raise ValueError(f"{key}: expected a whole number of steps, 0 or more, got {warmup!r}")
-    return int(warmup)
+    return int(number)
 
 
 def _as_written(control: Control, suffix: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,21 @@ import yaml
 
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, NonFiniteError
-from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoint
+from rl_training.experiment.checkpointing import CheckpointStore
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
+from rl_training.experiment.files import cause_of, naming_failures, replacing
 from rl_training.experiment.logging import Logger, open_loggers
 from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
+from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session, seed_globals
 from rl_training.runtime.workflows import TrainResult, train_session
 
 __all__ = ["list_runs", "resume_run", "train_run", "trainer_for"]
+
+_log = logging.getLogger(__name__)
 
 
 class Checkpoints(Callback):
@@ -41,6 +47,8 @@ class RowRecorder(Callback):
 
     def __init__(self, run_dir: Path, config: TrainConfig, display: Display, *, resume_step: int | None = None) -> None:
         self.display = display
+        self._run_dir = run_dir
+        self._failed = False
         self._loggers: list[Logger] = open_loggers(config.loggers, run_dir, resume_step=resume_step)
 
     def on_log(self, session: Session, row: dict[str, Any]) -> None:
@@ -51,13 +59,26 @@ class RowRecorder(Callback):
 
     def close(self) -> None:
         for logger in self._loggers:
-            logger.close()
+            with self._surviving(logger):
+                logger.close()
         self.display.close()
 
     def _write(self, row: dict[str, Any], step: int) -> None:
         for logger in self._loggers:
-            logger.log(row, step)
+            with self._surviving(logger):
+                logger.log(row, step)
         self.display.update(row, step)
+
+    @contextmanager
+    def _surviving(self, logger: Logger) -> Iterator[None]:
+        """A run that can still save itself goes on without its metrics; the first failure is told."""
+        try:
+            yield
+        except OSError as error:
+            if not self._failed:
+                name = type(logger).__name__
+                _log.warning("%s: %s cannot write (%s); the run goes on", self._run_dir, name, cause_of(error))
+            self._failed = True
 
 
 def train_run(
@@ -69,10 +90,10 @@ def train_run(
 ) -> TrainResult:
     """Trains into a new run directory."""
     seed_globals(config.seed)
-    session = Session(config, env=env)
-    run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
-    write_config(run_dir, config)
-    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
+    with closing(Session(config, env=env)) as session:
+        run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
+        with RunLock(run_dir):
+            return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
 
 
 def resume_run(
@@ -81,25 +102,38 @@ def resume_run(
     total_timesteps: int | None = None,
     stretch_schedules: bool = False,
     env: EnvSource | None = None,
+    trust: bool = False,
     callbacks: Sequence[Callback] = (),
     display: Mode = "none",
     **changes: Any,
 ) -> TrainResult:
     """Goes on from the latest checkpoint as if nothing had happened, to the old budget or to a larger one.
 
-    `changes` are other keys of the config. Where environments are stepped elsewhere than before (`backend`, `workers`,
-    `ray_mode`), their episodes begin anew.
+    `changes` are other keys of the config; mappings such as `algo_kwargs` are merged key by key. Where environments are
+    stepped elsewhere than before (`backend`, `workers`, `ray_mode`), their episodes begin anew.
     """
     run_dir = Path(run_dir)
     if not (run_dir / "config.yaml").is_file():
         raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
-    state = load_checkpoint(run_dir)
-    config = make_config({**state["config"], **changes})
-    config = resumed_config(config, total_timesteps, stretch_schedules=stretch_schedules)
-    session = Session(config, env=env)
-    session.load_state_dict(state)
-    write_config(run_dir, config)
-    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=session.progress.global_step)
+    with RunLock(run_dir):
+        opened = open_checkpoint(run_dir, env=env, trust=trust, changes=changes)
+        if told := differing_keys(opened.state["config"], opened.config.model_dump(mode="json"), changes):
+            _log.warning("resuming with %s", "; ".join(told))
+        config = resumed_config(opened.config, total_timesteps, stretch_schedules=stretch_schedules)
+        with closing(opened._replace(config=config).session()) as session:
+            step = session.progress.global_step
+            return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=step)
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], among: Iterable[str]) -> list[str]:
+    """`key: old -> new` for the keys that differ; those of mappings are told one by one."""
+    told = []
+    for key in among:
+        if isinstance(new.get(key), Mapping) and isinstance(old.get(key), Mapping):
+            told += [f"{key}.{line}" for line in differing_keys(old[key], new[key], new[key])]
+        elif old.get(key) != new.get(key):
+            told.append(f"{key}: {old.get(key, 'default')} -> {new.get(key)}")
+    return told
 
 
 def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_schedules: bool) -> TrainConfig:
@@ -113,25 +147,26 @@ def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_
 def _run(
     session: Session, run_dir: Path, *, callbacks: Sequence[Callback], display: Mode, resume_step: int | None
 ) -> TrainResult:
+    """Trains in a directory whose lock this process holds."""
     config = session.config
-    with RunLock(run_dir):
-        shown = open_display(
-            config.total_timesteps,
-            f"{config.algo} on {config.env_id}, seed {config.seed}",
-            controls=tuple(session.controls.resolve(session.progress.global_step)),
-            mode=display,
-        )
-        checkpoints = Checkpoints(run_dir, config)
+    write_config(run_dir, config)
+    shown = open_display(
+        config.total_timesteps,
+        f"{config.algo} on {config.env_id}, seed {config.seed}",
+        controls=tuple(session.controls.resolve(session.progress.global_step)),
+        mode=display,
+    )
+    checkpoints = Checkpoints(run_dir, config)
+    with naming_failures(run_dir):
         rows = RowRecorder(run_dir, config, shown, resume_step=resume_step)
-        try:
-            return train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
-        except NonFiniteError as error:
-            good = checkpoints.store.latest()
-            where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
-            raise NonFiniteError(f"{error}; {where}") from error
-        finally:
-            rows.close()
-            session.close()
+    try:
+        return train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
+    except NonFiniteError as error:
+        good = checkpoints.store.latest()
+        where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
+        raise NonFiniteError(f"{error}; {where}") from error
+    finally:
+        rows.close()
 
 
 def trainer_for(learner: type) -> Callable[..., TrainResult]:
@@ -149,9 +184,8 @@ def trainer_for(learner: type) -> Callable[..., TrainResult]:
 
 def write_config(run_dir: Path, config: TrainConfig) -> None:
     path = run_dir / "config.yaml"
-    staging = path.with_name(".config.yaml.tmp")
-    staging.write_text(yaml.safe_dump(config.resolved(), sort_keys=False))
-    staging.replace(path)
+    with naming_failures(path), replacing(path) as file:
+        file.write(yaml.safe_dump(config.resolved(), sort_keys=False))
 
 
 def run_config(run_dir: Path | str) -> TrainConfig:

@@ -43,5 +43,5 @@ class Meter:
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        self._sums = dict(state["sums"])
+        self._sums = {name: float(total) for name, total in state["sums"].items()}
         self._counts = {name: int(count) for name, count in state["counts"].items()}

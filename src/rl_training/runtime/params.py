@@ -41,11 +41,27 @@ def parse_params(
     try:
         active = (control for control in controls if control.name not in idle)
         control_set = ControlSet.parse(active, params.model_dump() | schedules, horizon=horizon)
+        problems += _schedules_always_too_low(params, control_set, schedules)
     except ValueError as error:
         problems.append(str(error))
     if problems:
         raise ConfigError("\n".join(problems))
     return ParsedParams(params, control_set, schedules)
+
+
+def _schedules_always_too_low(params: Params, controls: ControlSet, schedules: Mapping[str, Any]) -> list[str]:
+    """A schedule may end where no fixed value may be, at a learning rate of 0; but it must not always be there."""
+    given = params.model_dump(exclude_unset=True)
+    problems = []
+    for name, peak in controls.peaks().items():
+        if f"{name}_schedule" not in schedules:
+            continue
+        try:
+            type(params).model_validate(given | {name: peak})
+        except ValidationError as error:
+            lines = validation_problems(error, "algo_kwargs")
+            problems += [f"{name}_schedule: its highest value could not be a fixed one; {line}" for line in lines]
+    return problems
 
 
 def _refusal(model: type[Params], key: str, accepted: list[str]) -> str:

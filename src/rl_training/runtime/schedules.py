@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any, Protocol
 
 from rl_training.errors import did_you_mean
+from rl_training.experiment.validation import LARGEST_NUMBER
 
 
 class Schedule(Protocol):
@@ -117,10 +118,13 @@ _KEYS: dict[str, dict[str, str]] = {
 SCHEDULE_KINDS = tuple(_KEYS)
 
 
-def parse_schedule(spec: Any, *, key: str, base: float | None, horizon: float | None) -> Schedule:
+def parse_schedule(
+    spec: Any, *, key: str, base: float | None, horizon: float | None, needs_end: bool = False
+) -> Schedule:
     """The schedule that `spec` (a number, a kind or a mapping) describes; errors name the config `key`.
 
     `base` is the fixed value, from which a schedule without `start` departs; `horizon` is the length of the run.
+    Without `end` a schedule goes to 0 (an exponential one to a hundredth), unless it `needs_end`.
     """
     if not isinstance(spec, str | Mapping):
         return Constant(finite_number(spec, key))
@@ -129,14 +133,20 @@ def parse_schedule(spec: Any, *, key: str, base: float | None, horizon: float | 
         return Constant(_start(kind, options, key, base))
     if kind == "piecewise":
         return _parse_piecewise(options, key)
+    if needs_end and "end" not in options:
+        raise ValueError(f"{key}: missing key 'end'; this number is not one that is annealed to 0")
     return _parse_annealed(kind, options, key, base, horizon)
 
 
 def finite_number(value: Any, key: str) -> float:
     """`value` as a float, refusing text, booleans, NaN and infinity."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{key}: expected a finite number, got {value!r}")
-    return float(value)
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:  # an integer larger than any float
+        number = math.inf
+    if not abs(number) <= LARGEST_NUMBER:
+        raise ValueError(f"{key}: expected a finite number, got {value!r:.60}")
+    return number
 
 
 def rename_aliases(raw: Mapping[str, Any], spellings: Mapping[str, str], *, where: str = "") -> dict[str, Any]:
@@ -209,4 +219,7 @@ def _parse_piecewise(options: Mapping[str, Any], key: str) -> Piecewise:
 def _point(point: Any, key: str) -> tuple[float, float]:
     if not isinstance(point, Sequence) or isinstance(point, str) or len(point) != 2:
         raise ValueError(f"{key}: expected a [step, value] pair, got {point!r}")
-    return finite_number(point[0], key), finite_number(point[1], key)
+    step = finite_number(point[0], key)
+    if step < 0.0:
+        raise ValueError(f"{key}: a step is 0 or more, got {point[0]!r}")
+    return step, finite_number(point[1], key)

@@ -17,15 +17,19 @@ from threadpoolctl import threadpool_limits
 from rl_training.algorithms.base import Stateful, UpdateResult
 from rl_training.data.rollout import Episode, Rollout, task_means
 from rl_training.envs.factory import EnvSource, make_envs
+from rl_training.envs.space_codec import describe_spaces
 from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.fitting import load_fitting, loading_part
+from rl_training.experiment.trust import sign
 from rl_training.kernels import using
 from rl_training.models.torsos import has_image
 from rl_training.runtime.collector import layout_of
 from rl_training.runtime.engine import engine_for
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
+from rl_training.runtime.memory import refuse_too_much
 from rl_training.runtime.meter import Meter
 from rl_training.runtime.policy import PolicySnapshot
 
@@ -95,11 +99,13 @@ class Progress:
         return state | {"recent": [list(episode) for of_task in self.recent.values() for episode in of_task]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        recent = tuple(Episode(*episode) for episode in state["recent"])
+        recent = tuple(Episode(float(paid), int(length), str(task)) for paid, length, task in state["recent"])
         self.recent = {}
         self.add_episodes(recent)
-        for name in state.keys() - {"recent"}:
+        for name in state.keys() & {f.name for f in fields(self)} - {"recent"}:
             setattr(self, name, state[name])
+        if min(self.global_step, self.iterations, self.gradient_steps, self.episodes) < 0:
+            raise ValueError("a run cannot have made fewer than 0 steps")
 
 
 class Session(Stateful):
@@ -113,9 +119,14 @@ class Session(Stateful):
         self.controls = config.parsed_params().controls
         engine = engine_for(config)
         envs = make_envs(config.env_spec(env), engine.num_local_envs(config))
-        limit_threads(config.threads or default_threads(envs))
         self.spaces = envs.spaces
-        self.learner = make_learner(config, envs.spaces)
+        try:
+            refuse_too_much(config, envs.spaces)
+            limit_threads(config.threads or default_threads(envs))
+            self.learner = make_learner(config, envs.spaces)
+        except BaseException:
+            envs.close()
+            raise
         self.collector = engine.collector(self, envs, seed=derive_seed(config.seed, ACTING))
         self.peers = engine.peers(self)
         self.evaluator = engine.evaluator(self)
@@ -207,21 +218,29 @@ class Session(Stateful):
         self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"config": self.config.model_dump(mode="json"), "rng": _global_rng_state()}
+        config = self.config.model_dump(mode="json")
+        made_here = {"config": config, "signature": sign(config), "spaces": describe_spaces(self.spaces)}
+        return super().state_dict() | made_here | {"rng": _global_rng_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.progress.load_state_dict(state["progress"])
-        self.meter.load_state_dict(state["meter"])
-        self.learner.load_state_dict(state["learner"])
+        for name in ("progress", "meter", "learner"):
+            load_fitting(getattr(self, name), name, state)
         if self.peers is not None:
             self.peers.load_state_dict(state["learner"])
-        if layout_of(state["collector"]) == self.collector.layout:
-            self.collector.load_state_dict(state["collector"])
+        if self._goes_on(state):
+            load_fitting(self.collector, "collector", state)
             self.barrier()
-        else:  # the environments are divided otherwise now, so that nobody can go on where somebody stopped
+        else:  # other environments, or divided otherwise, so that nobody can go on where somebody stopped
             self._restart_collector()
         self.move_controls()
-        _set_global_rng_state(state["rng"])
+        with loading_part("rng"):
+            set_global_rng_state(state["rng"])
+
+    def _goes_on(self, state: Mapping[str, Any]) -> bool:
+        """Whether the environments are those of the state."""
+        with loading_part("collector"):
+            same = state["config"]["env_id"] == self.config.env_id
+            return same and layout_of(state["collector"]) == self.collector.layout
 
     def close(self) -> None:
         self.collector.close()
@@ -274,7 +293,7 @@ def _global_rng_state() -> dict[str, Any]:
     }
 
 
-def _set_global_rng_state(state: Mapping[str, Any]) -> None:
+def set_global_rng_state(state: Mapping[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     np.random.set_state(tuple(state["numpy"]))
     version, numbers, gauss = state["python"]

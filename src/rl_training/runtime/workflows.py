@@ -18,11 +18,10 @@ from rl_training.data.rollout import task_means
 from rl_training.data.trees import space_map, to_observations, tree_leaves, tree_map
 from rl_training.envs.factory import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
-from rl_training.experiment.checkpointing import load_checkpoint
-from rl_training.experiment.config import make_config
 from rl_training.runtime.callbacks import Callback, configured_callbacks
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.loop import run_training
+from rl_training.runtime.opening import LoadedPolicy, load_session
 from rl_training.runtime.session import Session
 
 
@@ -92,17 +91,6 @@ def stop_on_signals(session: Session) -> Iterator[list[int]]:
             signal.signal(signum, handler)
 
 
-def load_session(
-    path: Path | str, *, which: str | int = "latest", env: EnvSource | None = None, **changes: Any
-) -> Session:
-    """A session as the checkpoint left it, in this process; `changes` are config keys that may differ."""
-    state = load_checkpoint(Path(path), which)
-    config = make_config({**state["config"], **changes})
-    session = Session(config.in_one_process(), env=env)
-    session.load_state_dict(state)
-    return session
-
-
 def evaluate_checkpoint(
     path: Path | str,
     *,
@@ -111,10 +99,11 @@ def evaluate_checkpoint(
     deterministic: bool = True,
     seed: int | None = None,
     env: EnvSource | None = None,
+    trust: bool = False,
     **changes: Any,
 ) -> Evaluation:
     """Plays whole episodes with a checkpoint's policy."""
-    session = load_session(path, which=which, env=env, **changes)
+    session = load_session(path, which=which, env=env, trust=trust, **changes)
     try:
         return session.evaluate(episodes, deterministic=deterministic, seed=seed)
     finally:
@@ -122,7 +111,9 @@ def evaluate_checkpoint(
 
 
 @torch.inference_mode()
-def predict(session: Session, obs: Any, *, state: Any = None, deterministic: bool = True) -> tuple[Any, Any]:
+def predict(
+    session: Session | LoadedPolicy, obs: Any, *, state: Any = None, deterministic: bool = True
+) -> tuple[Any, Any]:
     """(action, state) for one observation or a batch; give the state back with the next observation."""
     space = session.spaces.observation
     batched = _is_batch(obs, space)
