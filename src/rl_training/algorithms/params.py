@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from rl_training.experiment.validation import refuse_bools_for_numbers
 
 
 class Params(BaseModel):
@@ -21,6 +23,13 @@ class Params(BaseModel):
         for name, field in cls.model_fields.items():
             bases = (base for base in cls.__mro__[1:] if issubclass(base, Params) and name in base.model_fields)
             field.description = field.description or next((b.model_fields[name].description for b in bases), None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, raw: Any) -> Any:
+        if isinstance(raw, Mapping):
+            refuse_bools_for_numbers(cls, raw)
+        return raw
 
     def idle(self) -> dict[str, str]:
         """Names of parameters that have no effect beside the others, and why; to give one is refused."""

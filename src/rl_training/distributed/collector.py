@@ -20,6 +20,7 @@ from rl_training.distributed.connection import LOST, connect, processors, ray
 from rl_training.distributed.overlap import Overlap
 from rl_training.distributed.worker import CollectingWorker, to_wire
 from rl_training.envs.factory import EnvSource
+from rl_training.envs.types import Envs
 from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.runtime.policy import PolicySnapshot
@@ -44,14 +45,15 @@ class RayCollector:
     shares_weights = False
 
     def __init__(
-        self, config: TrainConfig, env: EnvSource | None, *, seed: int, restorable: bool, device: torch.device
+        self, config: TrainConfig, env: EnvSource | None, *, seed: int, like: Envs, device: torch.device
     ) -> None:
+        """The workers' environments are `like` the ones given."""
         connect(config.ray_address)
         self.num_envs = config.num_envs
         self.is_async = config.ray_mode == "async"
         # A barrier serves exact resumption, which there is none of when fragments come in any order.
-        self.restorable = restorable or self.is_async
-        self.layout = [config.num_envs // config.workers] * config.workers
+        self.restorable = like.restorable or self.is_async
+        self.layout = [(config.num_envs // config.workers, like.kind)] * config.workers
         self._config, self._env, self._seed, self._device = config, env, seed, device
         # A second thread answers while the first collects.
         actor_options = {"num_cpus": processors(config.ray_address), "concurrency_groups": {"life": 1}}

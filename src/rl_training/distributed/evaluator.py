@@ -24,10 +24,10 @@ class EvaluatingWorker:
         limit_threads(config.threads or default_threads(self.envs))
         self.policy = build_policy(config, self.envs.spaces)
 
-    def evaluate(self, snapshot: PolicySnapshot, seed: int) -> Evaluation:
+    def evaluate(self, snapshot: PolicySnapshot, seed: int, max_steps: int | None) -> Evaluation:
         apply_snapshot(self.policy, from_wire(snapshot))
         with using(self.kernels):
-            return evaluate(self.policy, self.envs, episodes=self.episodes, seed=seed)
+            return evaluate(self.policy, self.envs, episodes=self.episodes, seed=seed, max_steps=max_steps)
 
 
 class RayEvaluator:
@@ -39,9 +39,9 @@ class RayEvaluator:
         self._started = self._actor.start.remote(config, env)
         self._under_way: tuple[int, Any] | None = None
 
-    def submit(self, snapshot: PolicySnapshot, *, step: int, seed: int) -> None:
+    def submit(self, snapshot: PolicySnapshot, *, step: int, seed: int, max_steps: int | None) -> None:
         """After `finished(wait=True)`."""
-        self._under_way = (step, self._actor.evaluate.remote(to_wire(snapshot), seed))
+        self._under_way = (step, self._actor.evaluate.remote(to_wire(snapshot), seed, max_steps))
 
     def finished(self, *, wait: bool) -> Evaluation | None:
         if self._under_way is None:

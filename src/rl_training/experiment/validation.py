@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rl_training.errors import did_you_mean
+
+
+def refuse_bools_for_numbers(model: type[BaseModel], raw: Mapping[str, Any]) -> None:
+    """Refuses `true` and `false` where a number must stand: pydantic would read 1 and 0."""
+    suspects = {name: set(_leaf_types(model.model_fields[name].annotation)) for name in raw.keys() & model.model_fields}
+    numbers = [name for name, kinds in suspects.items() if kinds & {int, float} and not kinds & {bool, Any}]
+    lines = [f"{name}: {raw[name]!r} is not a number" for name in sorted(numbers) if _has_bool(raw[name])]
+    if lines:
+        raise ValueError("\n".join(lines))
+
+
+def _has_bool(value: Any) -> bool:
+    return any(map(_has_bool, value)) if isinstance(value, (list, tuple)) else isinstance(value, bool)
+
+
+def _leaf_types(annotation: Any) -> Iterator[Any]:
+    parts = get_args(annotation)
+    for part in parts:
+        yield from _leaf_types(part)
+    if not parts:
+        yield annotation
 
 
 def unknown_key(where: str, key: str, accepted: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rl_training.envs.factory import EnvSource
-from rl_training.errors import CheckpointError, ConfigError, NonFiniteError
+from rl_training.errors import CheckpointError, ConfigError, NonFiniteError, RLTrainingError
 from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoint
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
 from rl_training.experiment.logging import Logger, open_loggers
@@ -18,6 +18,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.session import Session, seed_globals
+from rl_training.runtime.stopping import stoppable
 from rl_training.runtime.workflows import TrainResult, train_session
 
 __all__ = ["list_runs", "resume_run", "train_run", "trainer_for"]
@@ -69,10 +70,11 @@ def train_run(
 ) -> TrainResult:
     """Trains into a new run directory."""
     seed_globals(config.seed)
-    session = Session(config, env=env)
-    run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
-    write_config(run_dir, config)
-    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
+    with stoppable():
+        session = Session(config, env=env)
+        run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
+        write_config(run_dir, config)
+        return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
 
 
 def resume_run(
@@ -96,10 +98,11 @@ def resume_run(
     state = load_checkpoint(run_dir)
     config = make_config({**state["config"], **changes})
     config = resumed_config(config, total_timesteps, stretch_schedules=stretch_schedules)
-    session = Session(config, env=env)
-    session.load_state_dict(state)
-    write_config(run_dir, config)
-    return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=session.progress.global_step)
+    with stoppable():
+        session = Session(config, env=env)
+        session.load_state_dict(state)
+        write_config(run_dir, config)
+        return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=session.progress.global_step)
 
 
 def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_schedules: bool) -> TrainConfig:
@@ -124,7 +127,7 @@ def _run(
         checkpoints = Checkpoints(run_dir, config)
         rows = RowRecorder(run_dir, config, shown, resume_step=resume_step)
         try:
-            return train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
+            result = train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
         except NonFiniteError as error:
             good = checkpoints.store.latest()
             where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
@@ -132,6 +135,12 @@ def _run(
         finally:
             rows.close()
             session.close()
+    if not session.progress.gradient_steps and result.stop_reason is None:
+        raise RLTrainingError(
+            f"{config.algo} has learned nothing: {result.global_step} steps passed without an update; it needs more "
+            f"of them (total_timesteps), or a smaller rollout_steps or learning_starts; run: {run_dir}"
+        )
+    return result
 
 
 def trainer_for(learner: type) -> Callable[..., TrainResult]:
