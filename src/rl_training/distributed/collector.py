@@ -25,6 +25,7 @@ from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.session import WORKER, derive_seed
+from rl_training.runtime.stopping import Interruption, active
 
 MAX_DEATHS_WITHIN, DEATHS_WINDOW = 5, 10_000  # of one worker, within so many of its steps
 START_TIMEOUT_S = 180.0
@@ -170,6 +171,8 @@ class RayCollector:
                 raise _as_it_was(error, worker) from error
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
+        if active().received:  # a run that ends needs no worker any more, and the signal may have reached all of them
+            raise Interruption from error
         worker.deaths_in_a_row += 1
         hung, worker.hangs = worker.hangs, False
         worker.died_at = [step for step in worker.died_at if step > worker.steps - DEATHS_WINDOW] + [worker.steps]

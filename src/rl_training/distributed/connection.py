@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rl_training.distributed import reaper
 from rl_training.errors import RLTrainingError, import_extra
-from rl_training.runtime.stopping import leave
+from rl_training.runtime.stopping import exit_code, leave
 
 ray = import_extra("ray", "ray")
 
@@ -64,7 +64,8 @@ def _outlive(pid: int) -> None:
     if ended is not None and ray.is_initialized():  # `ray.shutdown` disconnects before it ends the raylet
         by_signal = ended.si_code != os.CLD_EXITED
         how = f"was ended by {signal.Signals(ended.si_status).name}" if by_signal else f"exited with {ended.si_status}"
-        leave(f"error: Ray's node manager (raylet) {how}; resume the run from its latest checkpoint", 1)
+        problem = f"error: Ray's node manager (raylet) {how}; resume the run from its latest checkpoint"
+        leave(problem, exit_code(otherwise=RLTrainingError.exit_code))
 
 
 def processors(address: str | None) -> int:
@@ -90,7 +91,9 @@ def _reaped_mark() -> str:
     """A value that marks processes which are to end with this one, however it ends."""
     mark = uuid.uuid4().hex
     command = [sys.executable, reaper.__file__, f"{OURS}={mark}"]
-    subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    subprocess.Popen(
+        command, start_new_session=True, **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    )
     return mark
 
 

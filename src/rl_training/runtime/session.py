@@ -200,9 +200,17 @@ class Session(Stateful):
         self.collector_is_lost = False
 
     def state_dict(self) -> dict[str, Any]:
-        collector = NO_COLLECTOR if self.collector_is_lost else self.collector.state_dict()
+        collector = self._collector_state()
         config = self.config.model_dump(mode="json")
         return super().state_dict() | {"collector": collector, "config": config, "rng": _global_rng_state()}
+
+    def _collector_state(self) -> dict[str, Any]:
+        if not self.collector_is_lost:
+            try:
+                return self.collector.state_dict()
+            except Interruption:
+                self.collector_is_lost = True
+        return NO_COLLECTOR
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.progress.load_state_dict(state["progress"])

@@ -162,6 +162,11 @@ def leave(last_words: str, exit_code: int) -> NoReturn:
 _active: Stopper | None = None
 
 
+def exit_code(*, otherwise: int) -> int:
+    """The code with which a process ends early: that of the signal that it has received, if it has."""
+    return 128 + _active.received[0] if _active is not None and _active.received else otherwise
+
+
 @contextmanager
 def stoppable() -> Iterator[Stopper]:
     """Within this, signals stop what runs, and an environment that hangs is a fault; the outermost one decides.
