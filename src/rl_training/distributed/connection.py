@@ -91,9 +91,8 @@ def _reaped_mark() -> str:
     """A value that marks processes which are to end with this one, however it ends."""
     mark = uuid.uuid4().hex
     command = [sys.executable, reaper.__file__, f"{OURS}={mark}"]
-    subprocess.Popen(
-        command, start_new_session=True, **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    )
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(command, start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere)
     return mark
 
 
