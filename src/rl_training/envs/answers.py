@@ -1,4 +1,4 @@
-"""What an environment may answer: anything else is a fault that names it."""
+"""Checks of the answers of environments: whatever is no answer is a fault that names the environment."""
 
 from __future__ import annotations
 

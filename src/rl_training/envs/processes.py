@@ -25,7 +25,7 @@ from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import EnvironmentFault
 
-CLOSE_S = 2.0  # for environments to close by themselves
+CLOSE_S = 1.0  # for environments to close by themselves
 RESET, STEP, CLOSE = b"r", b"s", b"c"
 QUESTION = struct.Struct("<cqq")  # what to do, the question's number, the seed of a reset
 ANSWER = struct.Struct("<q")  # the question's number; the message of a fault may follow

@@ -51,7 +51,7 @@ class Envs(ABC):
 
     @property
     def kind(self) -> str:
-        """What steps them: a state can only be loaded by the same kind."""
+        """Names who steps them: a state can only be loaded by the same kind."""
         return type(self).__name__
 
     def at(self) -> str:

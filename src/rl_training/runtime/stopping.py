@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 from rl_training.envs.overdue import find_overdue
 from rl_training.errors import EnvironmentFault, StoppedBySignal
 
-GRACE_S = 5.0
-LAST_S = 2.5
+GRACE_S = 4.0
+LAST_S = 2.0
 POLL_S = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
