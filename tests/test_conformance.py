@@ -121,7 +121,7 @@ def _another(control: Control, value: Any) -> float:
         return 1e-7  # an optional bound, off by default: one that always binds
     if control.integer:
         return value + 1
-    return 0.01 * value if value else min(0.5, control.high)
+    return 0.1 * value if value else min(0.5, control.high)
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

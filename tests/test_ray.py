@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -27,9 +27,11 @@ from rl_training.runtime.manager import resume_run, train_run
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import load_session
 from support import FaultyEnv, ScriptedEnv
+from troubled_envs import Mortal
 
 ray = pytest.importorskip("ray")
 from rl_training.distributed.connection import connect  # noqa: E402
+from rl_training.distributed.reaper import marked_processes  # noqa: E402
 from rl_training.distributed.runs import train_in_parallel  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
@@ -193,19 +195,68 @@ def test_seeds_are_trained_at_a_time(tmp_path: Path) -> None:
     assert differences(load_checkpoint(results[1].run_dir), alone) == []
 
 
-def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path) -> None:
+def start_driver(tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
+    """A run on Ray in a process of its own that has saved two checkpoints; all that it starts inherit a mark."""
     flags = ["--backend", "ray", "--workers", "1", "--display", "none", "--checkpoint-interval", "500"]
     command = ["train", "--config", "ppo/cartpole", "--total-timesteps", "100000000", "--output-dir", str(tmp_path)]
-    marked = {**os.environ, "KILLED_DRIVER": str(tmp_path)}  # which every process that it starts inherits
-    driver = subprocess.Popen([sys.executable, "-m", "rl_training", *command, *flags], env=marked)
+    marked = {**os.environ, "KILLED_DRIVER": str(tmp_path)}
+    driver = subprocess.Popen([sys.executable, "-m", "rl_training", *command, *flags], env=marked, **options)
     wait_until(lambda: len(list(tmp_path.glob("ppo/*/*/checkpoints/step-*"))) >= 2, seconds=90)
-    assert len(processes_with(f"KILLED_DRIVER={tmp_path}")) > 2
+    return driver
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path) -> None:
+    driver = start_driver(tmp_path)
+    assert len(marked_processes(f"KILLED_DRIVER={tmp_path}")) > 2
     driver.kill()
     driver.wait()
-    wait_until(lambda: not processes_with(f"KILLED_DRIVER={tmp_path}"), seconds=120)
+    wait_until(lambda: not marked_processes(f"KILLED_DRIVER={tmp_path}"), seconds=15)
     (run_dir,) = tmp_path.glob("ppo/*/*")
     with closing(load_session(run_dir)) as session:
         assert session.progress.global_step > 0
+
+
+def test_a_killed_raylet_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    driver = start_driver(tmp_path, stderr=subprocess.PIPE, text=True)
+    raylets = [pid for pid in marked_processes(f"KILLED_DRIVER={tmp_path}") if "raylet/raylet" in command_of(pid)]
+    os.kill(raylets[0], signal.SIGKILL)
+    _, err = driver.communicate(timeout=15)
+    assert driver.returncode == 1
+    assert "error: Ray's node manager (raylet) was ended by SIGKILL; resume the run" in err
+
+
+def test_this_machine_is_neither_a_cluster_that_others_name_nor_open_to_them() -> None:
+    code = (
+        "from rl_training.distributed.connection import connect, ray\nconnect(None)\n"
+        "import os; print(ray.util.get_node_ip_address(), os.environ['RAY_AUTH_MODE'])"
+    )
+    elsewhere = {**os.environ, "RAY_ADDRESS": "10.1.2.3:6379"}
+    done = subprocess.run([sys.executable, "-c", code], env=elsewhere, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["127.0.0.1", "token"]
+
+
+def test_a_worker_that_dies_now_and_again_is_not_replaced_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_training.distributed.collector.MAX_DEATHS_WITHIN", 2)
+    config = ray_config("ppo", tmp_path, workers=1, total_timesteps=10_000)
+    with pytest.raises(RLTrainingError, match="worker 0 died 2 times within 10,000 steps"):
+        train_run(config, env=partial(Mortal, "SIGKILL", at=100))
+
+
+def test_a_background_evaluator_that_dies_is_replaced(tmp_path: Path) -> None:
+    met = tmp_path / "met"
+    options = {"eval_interval": 64, "eval_episodes": 2, "total_timesteps": 256, "backend": "sync"}
+    kwargs = {"env_kwargs": {"fate": "none"}, "eval_env_kwargs": {"fate": "SIGKILL", "met": str(met)}}
+    run_dir, _ = train_state(
+        small_config("ppo", tmp_path, eval_in_background=True, **options, **kwargs), env=partial(Mortal, at=2)
+    )
+    assert met.exists()
+    assert [row["global_step"] for row in rows_of(run_dir) if "eval_return_mean" in row][:3] == [64, 128, 192]
 
 
 def wait_until(happened: Callable[[], bool], *, seconds: float) -> None:
@@ -213,13 +264,3 @@ def wait_until(happened: Callable[[], bool], *, seconds: float) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def processes_with(variable: str) -> list[str]:
-    """Of this user, alive, started with the variable in their environment."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if variable.encode() in (process / "environ").read_bytes():
-                found.append(process.name)
-    return found

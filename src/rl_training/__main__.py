@@ -1,8 +1,6 @@
 """`python -m rl_training` is `rl-training`."""
 
-import sys
-
-from rl_training.cli import main
+from rl_training.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

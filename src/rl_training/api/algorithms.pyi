@@ -28,7 +28,9 @@ class RunKeys(TypedDict, total=False):
     ray_address: str | None
     """of a running cluster, or auto; default: this machine."""
     step_timeout_s: float
-    """a worker whose environments take longer is replaced."""
+    """longest step of an environment; 0: no limit."""
+    env_restarts: int
+    """how often a dead async environment is replaced."""
     learners: int
     """processes on Ray that share every update."""
     num_envs: int
@@ -53,6 +55,8 @@ class RunKeys(TypedDict, total=False):
     """greedy episodes of an evaluation; 0: never evaluate."""
     eval_interval: int | None
     """steps between evaluations; default: at the end only."""
+    eval_max_steps: int | None
+    """where an evaluation's episode is cut; default: 10 times the longest of training."""
     eval_in_background: bool
     """periodic evaluations on Ray, beside training."""
     checkpoint_interval: int

@@ -1,5 +1,5 @@
 """The command line: `rl-training VERB`. One verb, one function; nothing heavy is imported before a verb is chosen."""
 
-from rl_training.cli.main import main
+from rl_training.cli.main import entry, main
 
-__all__ = ["main"]
+__all__ = ["entry", "main"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from typing import Any, NamedTuple, NoReturn
 
 from rl_training import __version__
 from rl_training.errors import RLTrainingError
+from rl_training.runtime.stopping import SIGNALS, stoppable
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")  # as torch says it
 
@@ -85,6 +89,16 @@ VERBS = {
 }
 
 
+def entry() -> NoReturn:
+    """The whole process: a signal before `main` ends it, and one after `main` cannot change its exit code."""
+    for signum in SIGNALS:
+        signal.signal(signum, lambda number, _frame: os._exit(128 + number))
+    code = main()
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+    sys.exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] not in VERBS:
@@ -92,21 +106,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     name, verb = arguments[0], VERBS[arguments[0]]
     try:
-        module = importlib.import_module(f"rl_training.cli.{verb.module}")
-        args = _verb_parser(name, verb, module).parse_args(arguments[1:])
-        answer = module.run(args)
+        with stoppable():
+            return _run(name, verb, arguments[1:])
     except RLTrainingError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except (OSError, MemoryError, RuntimeError) as error:
         told = machine_refusal(error)
         if told is None:
             raise
         print(f"error: {told}", file=sys.stderr)
         return RLTrainingError.exit_code
+
+
+def _run(name: str, verb: Verb, arguments: list[str]) -> int:
+    module = importlib.import_module(f"rl_training.cli.{verb.module}")
+    args = _verb_parser(name, verb, module).parse_args(arguments)
+    with _stdout_kept_clean() if args.json else nullcontext():
+        answer = module.run(args)
     print(json.dumps(answer.data) if args.json else answer.text)
     return answer.exit_code
 
@@ -123,6 +140,24 @@ def machine_refusal(error: Exception) -> str | None:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
+@contextmanager
+def _stdout_kept_clean() -> Iterator[None]:
+    """Sends to stderr what environments print, be it from Python, from C, or from processes that are started here."""
+    if sys.stdout is not sys.__stdout__:  # somebody has replaced it already: there is no file to redirect
+        with redirect_stdout(sys.stderr):
+            yield
+        return
+    print(end="", flush=True)
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        print(end="", flush=True)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _top_parser() -> argparse.ArgumentParser:

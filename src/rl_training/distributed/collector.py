@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from rl_training.data.fragments import Fragment, side_by_side
 from rl_training.data.rollout import Rollout
-from rl_training.distributed.connection import LOST, connect, processors, ray
+from rl_training.distributed.connection import LOST, MAX_DEATHS, connect, processors, ray
 from rl_training.distributed.overlap import Overlap
 from rl_training.distributed.worker import CollectingWorker, to_wire
 from rl_training.envs.factory import EnvSource
+from rl_training.envs.types import Envs
 from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.session import WORKER, derive_seed
+from rl_training.runtime.stopping import Interruption, active
 
-MAX_DEATHS = 3  # of one worker, without a fragment between them
+MAX_DEATHS_WITHIN, DEATHS_WINDOW = 5, 10_000  # of one worker, within so many of its steps
 START_TIMEOUT_S = 180.0
 ANSWER_TIMEOUT_S = 10.0  # for a process that is only asked how it is
 
@@ -36,6 +38,8 @@ class _Worker:
     actor: Any = None
     lives: int = 0
     deaths_in_a_row: int = 0
+    steps: int = 0
+    died_at: list[int] = field(default_factory=list)  # the steps
     hangs: bool = False
     sent_at: float = 0.0  # when it was last asked for a fragment
 
@@ -44,14 +48,15 @@ class RayCollector:
     shares_weights = False
 
     def __init__(
-        self, config: TrainConfig, env: EnvSource | None, *, seed: int, restorable: bool, device: torch.device
+        self, config: TrainConfig, env: EnvSource | None, *, seed: int, like: Envs, device: torch.device
     ) -> None:
+        """The workers' environments are `like` the ones given."""
         connect(config.ray_address)
         self.num_envs = config.num_envs
         self.is_async = config.ray_mode == "async"
         # A barrier serves exact resumption, which there is none of when fragments come in any order.
-        self.restorable = restorable or self.is_async
-        self.layout = [config.num_envs // config.workers] * config.workers
+        self.restorable = like.restorable or self.is_async
+        self.layout = [(config.num_envs // config.workers, like.kind)] * config.workers
         self._config, self._env, self._seed, self._device = config, env, seed, device
         # A second thread answers while the first collects.
         actor_options = {"num_cpus": processors(config.ray_address), "concurrency_groups": {"life": 1}}
@@ -115,8 +120,9 @@ class RayCollector:
     def _next_fragment(self, num_steps: int) -> tuple[_Worker, Fragment]:
         """Waits for the next fragment of any worker; whoever dies meanwhile is replaced and sent for another."""
         while True:
-            ready, _ = ray.wait(list(self._in_flight), timeout=self._config.step_timeout_s)
-            if time.monotonic() >= self._next_check:
+            timeout = self._config.step_timeout_s
+            ready, _ = ray.wait(list(self._in_flight), timeout=timeout or None)
+            if timeout and time.monotonic() >= self._next_check:
                 self._end_hanging_workers()
             if not ready:
                 continue
@@ -131,6 +137,7 @@ class RayCollector:
                 raise _as_it_was(error, worker) from error
             else:
                 worker.deaths_in_a_row = 0
+                worker.steps += num_steps * self.layout[worker.index][0]
                 self._overlap.add_work(worker.sent_at, worker.sent_at + seconds)
                 return worker, fragment
 
@@ -164,11 +171,16 @@ class RayCollector:
                 raise _as_it_was(error, worker) from error
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
+        if active().received:  # a run that ends needs no worker any more, and the signal may have reached all of them
+            raise Interruption from error
         worker.deaths_in_a_row += 1
         hung, worker.hangs = worker.hangs, False
-        if worker.deaths_in_a_row >= MAX_DEATHS:
+        worker.died_at = [step for step in worker.died_at if step > worker.steps - DEATHS_WINDOW] + [worker.steps]
+        often = len(worker.died_at) >= MAX_DEATHS_WITHIN
+        if often or worker.deaths_in_a_row >= MAX_DEATHS:
             name = self._config.env_spec(self._env).name
-            times = f"{worker.deaths_in_a_row} times in a row"
+            within = f"{len(worker.died_at)} times within {DEATHS_WINDOW:,} steps"
+            times = within if often else f"{worker.deaths_in_a_row} times in a row"
             if hung:
                 limit = f"{self._config.step_timeout_s:g} s"
                 raise EnvironmentFault(f"worker {worker.index}: {name} hung for more than {limit}, {times}") from error

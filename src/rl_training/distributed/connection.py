@@ -5,17 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from rl_training.distributed import reaper
 from rl_training.errors import RLTrainingError, import_extra
+from rl_training.runtime.stopping import exit_code, leave
 
 ray = import_extra("ray", "ray")
 
 LOST = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)  # the process, or what it had made, is gone
+OURS = "RL_TRAINING_RAY"  # a variable in the environment of the processes that Ray starts here
 ATTEMPTS = 3
+MAX_DEATHS = 3  # of one process, without a result between them
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 _log = logging.getLogger(__name__)
@@ -30,8 +36,11 @@ def connect(address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with _own_sigterm(), _same_imports():
-                ray.init(address, **QUIET)
+            with _own_sigterm(), _same_imports(), _this_machine_only() if address is None else nullcontext():
+                # Without an address Ray would follow RAY_ADDRESS, or a file that any user may write.
+                ray.init(address or "local", **QUIET)
+            if address is None:
+                _watch_raylet()
             return
         except Exception as error:  # Ray says with a bare Exception that its services were slow
             ray.shutdown()
@@ -41,23 +50,69 @@ def connect(address: str | None) -> None:
             _log.warning("%s; trying again", reason)
 
 
+def _watch_raylet() -> None:
+    """Has a thread say why, when Ray ends this process without a word because its node manager is gone."""
+    (raylet,) = ray._private.worker._global_node.all_processes["raylet"]
+    threading.Thread(target=_outlive, args=(raylet.process.pid,), name="raylet watch", daemon=True).start()
+
+
+def _outlive(pid: int) -> None:
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:  # Ray was quicker to take note of its end
+        return
+    if ended is not None and ray.is_initialized():  # `ray.shutdown` disconnects before it ends the raylet
+        by_signal = ended.si_code != os.CLD_EXITED
+        how = f"was ended by {signal.Signals(ended.si_status).name}" if by_signal else f"exited with {ended.si_status}"
+        problem = f"error: Ray's node manager (raylet) {how}; resume the run from its latest checkpoint"
+        leave(problem, exit_code(otherwise=RLTrainingError.exit_code))
+
+
 def processors(address: str | None) -> int:
     """Returns how many processors a process asks for: on this machine none, the user has set the processes."""
     return 0 if address is None else 1
 
 
 @contextmanager
-def _same_imports() -> Iterator[None]:
+def _this_machine_only() -> Iterator[None]:
+    """Ray then listens on 127.0.0.1. It replaces that address by a public one wherever it could serve a cluster."""
+    constants = ray._private.ray_constants
+    could_serve = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        # For the processes that Ray starts.
+        with _environment(constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0"), _environment(OURS, _reaped_mark()):
+            yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = could_serve
+
+
+def _reaped_mark() -> str:
+    """A value that marks processes which are to end with this one, however it ends."""
+    mark = uuid.uuid4().hex
+    command = [sys.executable, reaper.__file__, f"{OURS}={mark}"]
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(command, start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    return mark
+
+
+def _same_imports() -> AbstractContextManager[None]:
     """Workers that this machine starts find the user's environments where this process does."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return _environment("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Sets a variable of the environment for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ["PYTHONPATH"]
+            del os.environ[name]
         else:
-            os.environ["PYTHONPATH"] = before
+            os.environ[name] = before
 
 
 @contextmanager

@@ -23,8 +23,7 @@ class RayEngine(Engine):
         if session.config.backend != "ray":
             return super().collector(session, envs, seed=seed)
         envs.close()
-        device = session.policy.device
-        return RayCollector(session.config, session.env, seed=seed, restorable=envs.restorable, device=device)
+        return RayCollector(session.config, session.env, seed=seed, like=envs, device=session.policy.device)
 
     def peers(self, session: Session) -> RayLearners | None:
         return RayLearners(session.config, session.learner) if session.config.learners > 1 else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rl_training.distributed.connection import connect, processors, ray
+from rl_training.distributed.connection import LOST, MAX_DEATHS, connect, processors, ray
 from rl_training.distributed.worker import build_policy, from_wire, to_wire
 from rl_training.envs.factory import EnvSource, make_envs
+from rl_training.errors import RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import using
 from rl_training.runtime.evaluation import Evaluation, evaluate
@@ -24,34 +25,64 @@ class EvaluatingWorker:
         limit_threads(config.threads or default_threads(self.envs))
         self.policy = build_policy(config, self.envs.spaces)
 
-    def evaluate(self, snapshot: PolicySnapshot, seed: int) -> Evaluation:
+    def evaluate(self, snapshot: PolicySnapshot, seed: int, max_steps: int | None) -> Evaluation:
         apply_snapshot(self.policy, from_wire(snapshot))
         with using(self.kernels):
-            return evaluate(self.policy, self.envs, episodes=self.episodes, seed=seed)
+            return evaluate(self.policy, self.envs, episodes=self.episodes, seed=seed, max_steps=max_steps)
 
 
 class RayEvaluator:
-    """One evaluation at a time: a second one waits for the first, so that results come in order."""
+    """One evaluation at a time: a second one waits for the first, so that results come in order.
+
+    A process that dies is replaced, and evaluates the same policy again.
+    """
 
     def __init__(self, config: TrainConfig, env: EnvSource | None) -> None:
         connect(config.ray_address)
-        self._actor = ray.remote(num_cpus=processors(config.ray_address))(EvaluatingWorker).remote()
-        self._started = self._actor.start.remote(config, env)
-        self._under_way: tuple[int, Any] | None = None
+        self._config, self._env = config, env
+        self._actor_class = ray.remote(num_cpus=processors(config.ray_address))(EvaluatingWorker)
+        self._question: tuple[Any, ...] = ()  # what it was asked last, in the object store
+        self._step = 0
+        self._result: Any = None
+        self._deaths_in_a_row = 0
+        self._start()
 
-    def submit(self, snapshot: PolicySnapshot, *, step: int, seed: int) -> None:
+    def submit(self, snapshot: PolicySnapshot, *, step: int, seed: int, max_steps: int | None) -> None:
         """After `finished(wait=True)`."""
-        self._under_way = (step, self._actor.evaluate.remote(to_wire(snapshot), seed))
+        self._step, self._question = step, (ray.put(to_wire(snapshot)), seed, max_steps)
+        self._ask()
 
     def finished(self, *, wait: bool) -> Evaluation | None:
-        if self._under_way is None:
-            return None
-        step, result = self._under_way
-        if not wait and not ray.wait([result], timeout=0)[0]:
-            return None
-        self._under_way = None
-        ray.get(self._started)
-        return replace(ray.get(result), step=step)
+        while self._result is not None:
+            if not wait and not ray.wait([self._result], timeout=0)[0]:
+                return None
+            try:
+                ray.get(self._started)
+                evaluation = ray.get(self._result)
+            except LOST as error:
+                self._replace(error)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            else:
+                self._result, self._deaths_in_a_row = None, 0
+                return replace(evaluation, step=self._step)
+        return None
 
     def close(self) -> None:
         ray.kill(self._actor)
+
+    def _start(self) -> None:
+        self._actor = self._actor_class.remote()
+        self._started = self._actor.start.remote(self._config, self._env)
+
+    def _ask(self) -> None:
+        self._result = self._actor.evaluate.remote(*self._question)
+
+    def _replace(self, error: Exception) -> None:
+        self._deaths_in_a_row += 1
+        if self._deaths_in_a_row >= MAX_DEATHS:
+            name = self._config.env_spec(self._env, evaluation=True).name
+            times = f"{self._deaths_in_a_row} times in a row"
+            raise RLTrainingError(f"the background evaluator died {times} with {name}: {error}") from error
+        self._start()
+        self._ask()

@@ -8,53 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from rl_training.algorithms.params import LiveParams
 from rl_training.data.fragments import Fragment, to_fragment
 from rl_training.data.trees import tree_map
 from rl_training.envs.factory import EnvSource, make_envs
-from rl_training.envs.types import Envs, EnvStep, Spaces
+from rl_training.envs.timed import TimedEnvs
+from rl_training.envs.types import Spaces
 from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import Mode, using
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.session import default_threads, limit_threads, seed_globals
-
-
-class TimedEnvs(Envs):
-    """Knows since when the environments have been busy; another thread may ask."""
-
-    def __init__(self, envs: Envs) -> None:
-        self.envs = envs
-        self.num_envs, self.spaces = envs.num_envs, envs.spaces
-        self.restorable, self.tasks = envs.restorable, envs.tasks
-        self._began: float | None = None
-
-    def busy_seconds(self) -> float:
-        began = self._began
-        return 0.0 if began is None else time.monotonic() - began
-
-    def reset(self, seed: int) -> Any:
-        self._began = time.monotonic()
-        obs = self.envs.reset(seed)
-        self._began = None
-        return obs
-
-    def step(self, actions: NDArray[Any]) -> EnvStep:
-        self._began = time.monotonic()
-        step = self.envs.step(actions)
-        self._began = None
-        return step
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.envs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
-        return self.envs.load_state_dict(state)
-
-    def close(self) -> None:
-        self.envs.close()
 
 
 def build_policy(config: TrainConfig, spaces: Spaces) -> Any:

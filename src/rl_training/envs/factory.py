@@ -10,14 +10,15 @@ from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
+from rl_training.envs.answers import check_spaces
 from rl_training.envs.multitask import MultiTaskEnvs, split_evenly
+from rl_training.envs.processes import AsyncEnvs
 from rl_training.envs.sync import SyncEnvs
-from rl_training.envs.traced import Traced
+from rl_training.envs.timed import TimedEnvs
 from rl_training.envs.types import Envs, Spaces
 from rl_training.envs.vector import VectorEnvs, autoreset_is_same_step
-from rl_training.envs.wrappers import apply_wrappers
+from rl_training.envs.wrappers import apply_wrappers, parse_wrappers
 from rl_training.errors import EnvironmentFault, import_extra
 
 Backend = Literal["auto", "sync", "async", "native", "atari", "envpool"]
@@ -34,10 +35,21 @@ class EnvSpec:
     wrappers: Sequence[str | Mapping[str, Any]] = ()
     backend: Backend = "auto"
     tasks: Sequence[str] = ()  # several sources at once, in place of the one
+    step_timeout_s: float = 0.0  # an environment that takes longer hangs; 0: it may take as long as it likes
+    restarts: int = 0  # how often an environment whose process died is replaced
 
     @property
     def name(self) -> str:
         return self.source if isinstance(self.source, str) else source_name(self.source)
+
+    @property
+    def has_time_limit(self) -> bool:
+        """Whether every episode is known to end by itself."""
+        if any(name == "time_limit" for name, _ in parse_wrappers(self.wrappers)):
+            return True
+        sources: Sequence[EnvSource] = self.tasks or [self.source]
+        registered = [_registered(source) for source in sources if isinstance(source, str)]
+        return bool(registered) and all(spec is not None and spec.max_episode_steps for spec in registered)
 
 
 def source_name(source: Callable[..., gym.Env]) -> str:
@@ -52,7 +64,9 @@ def make_env(spec: EnvSpec, **kwargs: Any) -> gym.Env:
         env = make(**{**spec.kwargs, **kwargs})
     if not isinstance(env, gym.Env):
         raise EnvironmentFault(f"{spec.name!r} made {type(env).__name__}, which is not a gymnasium.Env")
-    return apply_wrappers(env, spec.wrappers)
+    env = apply_wrappers(env, spec.wrappers)
+    check_spaces(spec.name, env.observation_space, env.action_space)
+    return env
 
 
 @contextmanager
@@ -60,7 +74,7 @@ def _named(spec: EnvSpec) -> Iterator[None]:
     """User code may raise anything while it makes an environment; whatever it is, the environment is named."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvironmentFault(f"cannot make environment {spec.name!r}: {type(error).__name__}: {error}") from error
 
 
@@ -70,7 +84,10 @@ def make_envs(spec: EnvSpec, num_envs: int) -> Envs:
         counts = split_evenly(num_envs, spec.tasks)
         groups = [replace(spec, source=task, tasks=()) for task in spec.tasks]
         return MultiTaskEnvs(spec.tasks, [make_envs(*group) for group in zip(groups, counts, strict=True)])
-    return _BACKENDS[choose_backend(spec)](spec, num_envs)
+    backend = choose_backend(spec)
+    envs = _BACKENDS[backend](spec, num_envs)
+    # Environments in other processes are waited for, and no longer than they may take.
+    return TimedEnvs(envs, spec.step_timeout_s) if spec.step_timeout_s and backend != "async" else envs
 
 
 def choose_backend(spec: EnvSpec) -> str:
@@ -117,13 +134,7 @@ def _sync(spec: EnvSpec, num_envs: int) -> Envs:
 
 
 def _async(spec: EnvSpec, num_envs: int) -> Envs:
-    makers = [partial(_make_traced, spec, index) for index in range(num_envs)]
-    envs = AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
-    return VectorEnvs(envs, same_step=True, spaces=_single_spaces(envs))
-
-
-def _make_traced(spec: EnvSpec, index: int) -> gym.Env:
-    return Traced(make_env(spec), index)
+    return AsyncEnvs([partial(make_env, spec)] * num_envs, timeout_s=spec.step_timeout_s, restarts=spec.restarts)
 
 
 def _native(spec: EnvSpec, num_envs: int) -> Envs:

@@ -65,6 +65,10 @@ class MultiTaskEnvs(Envs):
             **{name: np.concatenate([getattr(step, name) for step in steps]) for name in flags},
         )
 
+    @property
+    def kind(self) -> str:
+        return "+".join(group.kind for group in self.groups)
+
     def state_dict(self) -> dict[str, Any]:
         return {"groups": [group.state_dict() for group in self.groups]}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.trees import tree_map, zeros_for
+from rl_training.envs.answers import reset_obs, step_parts, write_row
 from rl_training.envs.state import can_restore, read_state, write_state
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import EnvironmentFault
@@ -19,12 +19,14 @@ from rl_training.errors import EnvironmentFault
 class SyncEnvs(Envs):
     """An episode that ends is followed at once by the first observation of the next one: no row is lost to resets."""
 
-    def __init__(self, makers: Sequence[Callable[[], gym.Env]]) -> None:
+    def __init__(self, makers: Sequence[Callable[[], gym.Env]], *, first: int = 0, steps: int = 0) -> None:
+        """Faults count environments from `first` on and steps from `steps` on: they may be some of many."""
         self.envs = [make() for make in makers]
         self.num_envs = len(self.envs)
         self.spaces = Spaces(self.envs[0].observation_space, self.envs[0].action_space)
         self.restorable = all(can_restore(env) for env in self.envs)
-        self._steps = 0
+        self._first, self._steps = first, steps
+        self._current = 0  # the environment that is asked
         self._obs = zeros_for(self.spaces.observation, (self.num_envs,))
         self._no_rows = np.empty(0, dtype=np.int64)
         self._valid = np.ones(self.num_envs, dtype=bool)
@@ -32,7 +34,8 @@ class SyncEnvs(Envs):
 
     def reset(self, seed: int) -> Any:
         for index, env in enumerate(self.envs):
-            self._store(index, self._guard(index, env.reset, seed=seed + index)[0])
+            self._current = index
+            self._store(index, self._reset(env, seed=seed + index))
         return tree_map(np.copy, self._obs)
 
     def step(self, actions: NDArray[Any]) -> EnvStep:
@@ -45,18 +48,20 @@ class SyncEnvs(Envs):
         # A Discrete environment expects a number, and indexing a list is quicker than indexing an array.
         chosen = actions.tolist() if self._discrete else actions
         for index, env in enumerate(self.envs):
+            self._current = index
             try:
-                obs, reward, is_terminal, is_cut, _ = env.step(chosen[index])
-                rewards.append(float(reward))
-                terminations.append(bool(is_terminal))
-                truncations.append(bool(is_cut))
-            except Exception as error:
-                raise self._fault(index, f"step raised {type(error).__name__}: {error}") from error
+                answer = env.step(chosen[index])
+            except (Exception, SystemExit) as error:
+                raise self._fault(f"step raised {type(error).__name__}: {error}") from error
+            obs, reward, is_terminal, is_cut = step_parts(answer, self._fault)
+            rewards.append(reward)
+            terminations.append(is_terminal)
+            truncations.append(is_cut)
             if is_terminal or is_cut:
                 self._store(index, obs)
                 final_rows.append(index)
                 final_obs.append(tree_map(lambda leaf, i=index: leaf[i].copy(), self._obs))
-                obs = self._guard(index, env.reset)[0]
+                obs = self._reset(env)
             self._store(index, obs)
         terminated, truncated = np.array(terminations), np.array(truncations)
         return EnvStep(
@@ -79,7 +84,8 @@ class SyncEnvs(Envs):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
         for index, (env, saved) in enumerate(zip(self.envs, state["envs"], strict=True)):
-            self._guard(index, env.reset, seed=0)  # some environments build their world in reset
+            self._current = index
+            self._reset(env, seed=0)  # some environments build their world in reset
             write_state(env, saved)
         self._obs = tree_map(np.copy, state["obs"])
         self._steps = state["steps"]
@@ -94,33 +100,17 @@ class SyncEnvs(Envs):
         if type(rows) is type(obs) is np.ndarray and obs.dtype == rows.dtype and obs.shape == rows.shape[1:]:
             rows[index] = obs  # nearly always
             return
-        write_row(self._obs, obs, index, lambda problem: self._fault(index, f"observation {problem}"))
+        write_row(self._obs, obs, index, lambda problem: self._fault(f"observation {problem}"))
 
-    def _guard(self, index: int, call: Callable[..., Any], **kwargs: Any) -> Any:
+    def _reset(self, env: gym.Env, **kwargs: Any) -> Any:
         try:
-            return call(**kwargs)
-        except Exception as error:
-            raise self._fault(index, f"{call.__name__} raised {type(error).__name__}: {error}") from error
+            answer = env.reset(**kwargs)
+        except (Exception, SystemExit) as error:
+            raise self._fault(f"reset raised {type(error).__name__}: {error}") from error
+        return reset_obs(answer, self._fault)
 
-    def _fault(self, index: int, problem: str) -> EnvironmentFault:
-        return EnvironmentFault(f"environment {index}, step {self._steps}: {problem}")
+    def at(self) -> str:
+        return f"environment {self._first + self._current}, step {self._steps}"
 
-
-def _within(key: str, fault: Callable[[str], Exception], problem: str) -> Exception:
-    return fault(f"{key!r} {problem}")
-
-
-def write_row(buffer: Any, obs: Any, index: int, fault: Callable[[str], Exception]) -> None:
-    """Copies one observation into its row; an array of another shape or kind is not an observation."""
-    if isinstance(buffer, Mapping):
-        if not isinstance(obs, Mapping) or obs.keys() != buffer.keys():
-            raise fault(f"must be a mapping with the keys {sorted(buffer)}")
-        for key, column in buffer.items():
-            write_row(column, obs[key], index, partial(_within, key, fault))
-        return
-    array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
-    if array.shape != buffer.shape[1:]:
-        raise fault(f"has shape {array.shape}, its space says {buffer.shape[1:]}")
-    if array.dtype != buffer.dtype and not np.can_cast(array.dtype, buffer.dtype, "same_kind"):
-        raise fault(f"has dtype {array.dtype}, its space says {buffer.dtype}")
-    buffer[index] = array
+    def _fault(self, problem: str) -> EnvironmentFault:
+        return EnvironmentFault(f"{self.at()}: {problem}")

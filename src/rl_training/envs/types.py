@@ -49,6 +49,15 @@ class Envs(ABC):
     tasks: tuple[str, ...] = ()  # the task of each environment, where there are several
     restorable: bool = False  # whether `state_dict` holds the whole state
 
+    @property
+    def kind(self) -> str:
+        """Names who steps them: a state can only be loaded by the same kind."""
+        return type(self).__name__
+
+    def at(self) -> str:
+        """Which environment is being stepped, as far as that is known; another thread may ask."""
+        return "an environment"
+
     @abstractmethod
     def reset(self, seed: int) -> Any:
         """First observations; one seed fixes everything that follows."""

@@ -84,13 +84,16 @@ class VectorEnvs(Envs):
     def close(self) -> None:
         self.envs.close()
 
+    def at(self) -> str:
+        return f"vector step {self._steps}"
+
     def _guard(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return call(*args, **kwargs)
         except EnvironmentFault:
             raise
-        except Exception as error:
-            raise EnvironmentFault(f"vector step {self._steps}: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise EnvironmentFault(f"{self.at()}: {type(error).__name__}: {error}") from error
 
 
 def autoreset_is_same_step(envs: gym.vector.VectorEnv) -> bool:

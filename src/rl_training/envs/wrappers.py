@@ -25,8 +25,7 @@ class FrameStack(gym.Wrapper):
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box):
             raise ConfigError(f"frame_stack needs a Box observation space, got {space}")
-        if k < 1:
-            raise ConfigError(f"frame_stack needs at least one frame, got {k}")
+        check_count("frame_stack", k)
         self._frames: deque[Any] = deque(maxlen=k)
         if len(space.shape) == 2:  # an image without channels gets them
             self._join: Callable[..., Any] = np.stack
@@ -55,6 +54,12 @@ class FrameStack(gym.Wrapper):
         self._frames.extend(state["frames"])
 
 
+def check_count(name: str, count: Any) -> None:
+    """Refuses what is not a whole number of at least 1."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError(f"{name} needs a whole number of at least 1, got {count!r}")
+
+
 def masked_velocities(env: gym.Env) -> gym.Env:
     """Hides the velocities of a classic-control observation, so that the task needs a memory."""
     name = type(env.unwrapped).__name__.removesuffix("Env").removeprefix("Continuous_")
@@ -69,15 +74,24 @@ def masked_velocities(env: gym.Env) -> gym.Env:
 
 
 def clip_reward(env: gym.Env, low: float = -1.0, high: float = 1.0) -> gym.Env:
+    _check_bounds("clip_reward", low, high)
     return gym.wrappers.TransformReward(env, lambda reward: min(max(float(reward), low), high))
 
 
 def rescale_action(env: gym.Env, low: float = -1.0, high: float = 1.0) -> gym.Env:
     """Actions in [low, high] outside, the environment's own bounds inside."""
+    _check_bounds("rescale_action", low, high)
     return gym.wrappers.RescaleAction(env, np.float32(low), np.float32(high))
 
 
+def _check_bounds(name: str, low: Any, high: Any) -> None:
+    numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in (low, high))
+    if not (numbers and low < high):
+        raise ConfigError(f"{name} needs numbers with low < high, got low {low!r} and high {high!r}")
+
+
 def time_limit(env: gym.Env, max_episode_steps: int) -> gym.Env:
+    check_count("time_limit", max_episode_steps)
     return gym.wrappers.TimeLimit(env, max_episode_steps)
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import (
     Field,
-    PositiveFloat,
+    NonNegativeFloat,
+    NonNegativeInt,
     PositiveInt,
     ValidationError,
     ValidationInfo,
@@ -18,7 +19,7 @@ from pydantic import (
 )
 
 from rl_training.envs.factory import Backend, EnvSource, EnvSpec
-from rl_training.envs.wrappers import parse_wrappers
+from rl_training.envs.wrappers import check_count, parse_wrappers
 from rl_training.errors import ConfigError
 from rl_training.experiment.plain import plain, read_yaml_file
 from rl_training.experiment.registry import algorithm
@@ -41,7 +42,8 @@ class TrainConfig(Validated):
     worker_backend: Backend = Field("auto", description="how each of them steps its environments")
     ray_mode: Literal["sync", "async"] = Field("sync", description="wait for all workers, or learn meanwhile")
     ray_address: str | None = Field(None, description="of a running cluster, or auto; default: this machine")
-    step_timeout_s: PositiveFloat = Field(60.0, description="a worker whose environments take longer is replaced")
+    step_timeout_s: NonNegativeFloat = Field(60.0, description="longest step of an environment; 0: no limit")
+    env_restarts: NonNegativeInt = Field(0, description="how often a dead async environment is replaced")
     learners: PositiveInt = Field(1, le=1_000, description="processes on Ray that share every update")
     num_envs: PositiveInt = Field(8, le=100_000, description="environments that step together")
     seed: int = Field(0, ge=0, lt=2**31, description="fixes every random stream of the run")
@@ -54,6 +56,9 @@ class TrainConfig(Validated):
     run_name: str | None = Field(None, description="name of the run directory; default: time and seed")
     eval_episodes: int = Field(20, ge=0, description="greedy episodes of an evaluation; 0: never evaluate")
     eval_interval: PositiveInt | None = Field(None, description="steps between evaluations; default: at the end only")
+    eval_max_steps: PositiveInt | None = Field(
+        None, description="where an evaluation's episode is cut; default: 10 times the longest of training"
+    )
     eval_in_background: bool = Field(False, description="periodic evaluations on Ray, beside training")
     checkpoint_interval: PositiveInt = Field(50_000, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
@@ -83,6 +88,13 @@ class TrainConfig(Validated):
     def _known_wrappers(cls, specs: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
         parse_wrappers(specs)
         return specs
+
+    @field_validator("env_kwargs", "eval_env_kwargs")
+    @classmethod
+    def _sensible_time_limit(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if kwargs.get("max_episode_steps") is not None:
+            check_count("max_episode_steps", kwargs["max_episode_steps"])
+        return kwargs
 
     @field_validator("algo_kwargs")
     @classmethod
@@ -117,7 +129,16 @@ class TrainConfig(Validated):
 
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
-        return EnvSpec(env or self.env_id, kwargs, tuple(self.wrappers), self._stepped_by(), tuple(self.tasks))
+        elsewhere = self.backend == "ray" and not evaluation  # where the driver watches over its workers
+        return EnvSpec(
+            env or self.env_id,
+            kwargs,
+            tuple(self.wrappers),
+            self._stepped_by(),
+            tuple(self.tasks),
+            step_timeout_s=0.0 if elsewhere else self.step_timeout_s,
+            restarts=self.env_restarts,
+        )
 
     def in_one_process(self) -> TrainConfig:
         """Returns the config without Ray, for a session in this process."""

@@ -33,7 +33,7 @@ class Collector(Protocol):
     num_envs: int
     restorable: bool
     shares_weights: bool
-    layout: list[int]  # how many environments each process steps
+    layout: list[tuple[int, str]]  # how many environments each process steps, and of which kind
 
     def publish(self, snapshot: PolicySnapshot) -> None: ...
 
@@ -52,9 +52,9 @@ class Collector(Protocol):
     def close(self) -> None: ...
 
 
-def layout_of(state: Mapping[str, Any]) -> list[int]:
+def layout_of(state: Mapping[str, Any]) -> list[tuple[int, str]]:
     """The layout of the collector whose state it is."""
-    return [len(part["starts"]) for part in state.get("workers", [state])]
+    return [(len(part["starts"]), part.get("kind", "")) for part in state.get("workers", [state])]
 
 
 class EpisodeTracker:
@@ -65,6 +65,10 @@ class EpisodeTracker:
         self.lengths = np.zeros(envs.num_envs, dtype=np.int64)
         self.tasks = envs.tasks or ("",) * envs.num_envs
 
+    def running(self, index: int) -> Episode:
+        """The episode of an environment as far as it has come."""
+        return Episode(float(self.returns[index]), int(self.lengths[index]), self.tasks[index])
+
     def add(self, step: EnvStep) -> list[tuple[int, Episode]]:
         """(environment, episode) for each that ended in this step."""
         self.returns += step.rewards
@@ -72,9 +76,7 @@ class EpisodeTracker:
         done = step.terminated | step.truncated
         if not np.count_nonzero(done):  # ten times as quick as `any`
             return []
-        ended = [
-            (int(i), Episode(float(self.returns[i]), int(self.lengths[i]), self.tasks[i])) for i in done.nonzero()[0]
-        ]
+        ended = [(i, self.running(i)) for i in done.nonzero()[0].tolist()]
         self.returns[done] = 0.0
         self.lengths[done] = 0
         return ended
@@ -109,7 +111,7 @@ class LocalCollector:
         self.reads = frozenset(reads)
         self.policy = policy
         self.num_envs = envs.num_envs
-        self.layout = [envs.num_envs]
+        self.layout = [(envs.num_envs, envs.kind)]
         self.restorable = envs.restorable
         self.source = source
         self._version = 0
@@ -223,6 +225,7 @@ class LocalCollector:
             "returns": self._tracker.returns.copy(),
             "lengths": self._tracker.lengths.copy(),
             "total_steps": self._total_steps,
+            "kind": self.envs.kind,
         }
         return state | ({"envs": self.envs.state_dict()} if self.restorable else {})
 

@@ -10,6 +10,7 @@ from rl_training.errors import NonFiniteError
 from rl_training.runtime.callbacks import Callback, Callbacks
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.session import Session
+from rl_training.runtime.stopping import Interruption, active
 
 
 def run_training(session: Session, callbacks: Sequence[Callback] = ()) -> Evaluation | None:
@@ -22,8 +23,23 @@ def run_training(session: Session, callbacks: Sequence[Callback] = ()) -> Evalua
 
 
 def _run(session: Session, listeners: Callback) -> Evaluation | None:
-    config, progress = session.config, session.progress
     listeners.on_start(session)
+    stopper = active()
+    stopper.has_saved = session.progress.global_step > 0  # it comes from a checkpoint then
+    try:
+        _train(session, listeners)
+        final = _final_evaluation(session, listeners)
+    except Interruption as interruption:
+        interruption.reraise_fault()
+        if session.progress.global_step > session.saved_step and stopper.may_save:
+            _save(session, listeners)
+        final = None
+    listeners.on_end(session)
+    return final
+
+
+def _train(session: Session, listeners: Callback) -> None:
+    config, progress = session.config, session.progress
     saved_at = -1
     while progress.global_step < config.total_timesteps and session.stop_reason is None:
         before = progress.global_step
@@ -46,20 +62,17 @@ def _run(session: Session, listeners: Callback) -> Evaluation | None:
         if evaluates and in_background:
             session.evaluate_in_background()
     if session.evaluator is not None:
-        _take_in_evaluation(session, listeners, wait=True)
+        _take_in_evaluation(session, listeners, wait=not session.was_interrupted)
     if saved_at != progress.global_step:
         _save(session, listeners)
-    final = _final_evaluation(session, listeners)
-    listeners.on_end(session)
-    return final
 
 
 def _iterate(session: Session, listeners: Callback) -> dict[str, float]:
     """Collects one rollout and learns from it; returns the controls as they were used."""
     started = time.perf_counter()
-    learner, collector, progress = session.learner, session.collector, session.progress
+    learner, progress = session.learner, session.progress
     controls = session.apply_controls()
-    rollout = collector.collect(learner.rollout_steps)
+    rollout = session.collect()
     if learner.bears_stale_data and rollout.num_steps:
         learner.note(policy_lag=progress.iterations - rollout.policy_version[rollout.valid.cpu()].float().mean())
     progress.global_step += rollout.num_steps
@@ -68,6 +81,7 @@ def _iterate(session: Session, listeners: Callback) -> dict[str, float]:
         session.meter.add(result.metrics)
         progress.gradient_steps += result.num_gradient_steps
         listeners.on_update(session, result)
+        active().check()
     session.meter.add(learner.take_notes())
     _check_finite(session)
     progress.iterations += 1
@@ -114,8 +128,15 @@ def _record(evaluation: Evaluation, session: Session, listeners: Callback) -> bo
 
 
 def _save(session: Session, listeners: Callback) -> None:
-    session.barrier()
-    listeners.on_checkpoint(session)
+    try:
+        with active().interruptible():
+            session.barrier()
+    except Interruption as interruption:  # an environment that does not even reset, or no time for it
+        interruption.reraise_fault()
+        session.collector_is_lost = True
+    with active().saving():
+        listeners.on_checkpoint(session)
+    session.saved_step = session.progress.global_step
 
 
 def _final_evaluation(session: Session, listeners: Callback) -> Evaluation | None:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from rl_training.envs.factory import EnvSource
-from rl_training.errors import CheckpointError, ConfigError, NonFiniteError
+from rl_training.errors import CheckpointError, ConfigError, NonFiniteError, RLTrainingError
 from rl_training.experiment.checkpointing import CheckpointStore
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
 from rl_training.experiment.files import cause_of, naming_failures, replacing
@@ -22,6 +22,7 @@ from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session, seed_globals
+from rl_training.runtime.stopping import stoppable
 from rl_training.runtime.workflows import TrainResult, train_session
 
 __all__ = ["list_runs", "resume_run", "train_run", "trainer_for"]
@@ -90,7 +91,7 @@ def train_run(
 ) -> TrainResult:
     """Trains into a new run directory."""
     seed_globals(config.seed)
-    with closing(Session(config, env=env)) as session:
+    with stoppable(), closing(Session(config, env=env)) as session:
         run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
         with RunLock(run_dir):
             return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
@@ -115,7 +116,7 @@ def resume_run(
     run_dir = Path(run_dir)
     if not (run_dir / "config.yaml").is_file():
         raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
-    with RunLock(run_dir):
+    with stoppable(), RunLock(run_dir):
         opened = open_checkpoint(run_dir, env=env, trust=trust, changes=changes)
         if told := differing_keys(opened.state["config"], opened.config.model_dump(mode="json"), changes):
             _log.warning("resuming with %s", "; ".join(told))
@@ -160,13 +161,19 @@ def _run(
     with naming_failures(run_dir):
         rows = RowRecorder(run_dir, config, shown, resume_step=resume_step)
     try:
-        return train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
+        result = train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
     except NonFiniteError as error:
         good = checkpoints.store.latest()
         where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
         raise NonFiniteError(f"{error}; {where}") from error
     finally:
         rows.close()
+    if not session.progress.gradient_steps and result.stop_reason is None:
+        raise RLTrainingError(
+            f"{config.algo} has learned nothing: {result.global_step} steps passed without an update; it needs more "
+            f"of them (total_timesteps), or a smaller rollout_steps or learning_starts; run: {run_dir}"
+        )
+    return result
 
 
 def trainer_for(learner: type) -> Callable[..., TrainResult]:

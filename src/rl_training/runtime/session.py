@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Stateful, UpdateResult
-from rl_training.data.rollout import Episode, Rollout, task_means
+from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSource, make_envs
 from rl_training.envs.space_codec import describe_spaces
 from rl_training.envs.types import Envs, Spaces
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError, EnvironmentFault
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.fitting import load_fitting, loading_part
 from rl_training.experiment.trust import sign
@@ -32,8 +32,13 @@ from rl_training.runtime.learner import Learner
 from rl_training.runtime.memory import refuse_too_much
 from rl_training.runtime.meter import Meter
 from rl_training.runtime.policy import PolicySnapshot
+from rl_training.runtime.progress import Progress
+from rl_training.runtime.stopping import Interruption, active
 
-RECENT_EPISODES = 100
+_log = logging.getLogger(__name__)
+
+EVAL_LIMIT_FACTOR, EVAL_SHORTEST_EPISODE = 10, 100
+NO_COLLECTOR: dict[str, Any] = {"workers": []}  # the state of one that must begin new episodes
 WEIGHTS, ACTING, BARRIER, EVALUATION, WORKER = range(5)  # the random streams that derive from the run's seed
 
 
@@ -53,65 +58,10 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-@dataclass
-class Progress:
-    """How far the run has come."""
-
-    global_step: int = 0
-    iterations: int = 0
-    gradient_steps: int = 0
-    episodes: int = 0
-    best_return: float | None = None
-    evaluations_since_best: int = 0
-    seconds: float = 0.0
-    recent: dict[str, deque[Episode]] = field(default_factory=dict)  # of each task
-
-    def add_episodes(self, episodes: tuple[Episode, ...]) -> None:
-        self.episodes += len(episodes)
-        for episode in episodes:
-            self.recent.setdefault(episode.task, deque(maxlen=RECENT_EPISODES)).append(episode)
-
-    def add_evaluation(self, evaluation: Evaluation) -> bool:
-        """Counts an evaluation and tells whether it is the best so far."""
-        best = self.best_return is None or evaluation.return_mean > self.best_return
-        self.evaluations_since_best = 0 if best else self.evaluations_since_best + 1
-        if best:
-            self.best_return = evaluation.return_mean
-        return best
-
-    def episode_metrics(self) -> dict[str, float]:
-        """Over the last hundred finished episodes of each task; nothing before the first."""
-        recent = [episode for of_task in self.recent.values() for episode in of_task]
-        if not recent:
-            return {}
-        returns = np.array([episode.total_reward for episode in recent])
-        return {
-            "return_mean": float(returns.mean()),
-            "return_std": float(returns.std()),
-            "return_min": float(returns.min()),
-            "return_max": float(returns.max()),
-            "episode_length_mean": float(np.mean([episode.length for episode in recent])),
-            **task_means(recent),
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        state = {f.name: getattr(self, f.name) for f in fields(self)}
-        return state | {"recent": [list(episode) for of_task in self.recent.values() for episode in of_task]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        recent = tuple(Episode(float(paid), int(length), str(task)) for paid, length, task in state["recent"])
-        self.recent = {}
-        self.add_episodes(recent)
-        for name in state.keys() & {f.name for f in fields(self)} - {"recent"}:
-            setattr(self, name, state[name])
-        if min(self.global_step, self.iterations, self.gradient_steps, self.episodes) < 0:
-            raise ValueError("a run cannot have made fewer than 0 steps")
-
-
 class Session(Stateful):
     """Learner, collector, controls and progress. It writes no file: runs and the managed API are built on it."""
 
-    state_parts = ("progress", "meter", "learner", "collector")
+    state_parts = ("progress", "meter", "learner")  # and the collector, where it has a state
 
     def __init__(self, config: TrainConfig, *, env: EnvSource | None = None) -> None:
         self.config = config
@@ -134,7 +84,11 @@ class Session(Stateful):
         self.meter = Meter()
         self.stop_reason: str | None = None
         self.was_interrupted = False  # by a signal
+        self.saved_step = 0  # of the latest checkpoint
+        self.collector_is_lost = False  # it was called back from the middle of a rollout
         self._eval_envs: Envs | None = None
+        if config.eval_env_kwargs and config.eval_episodes:
+            self._make_eval_envs(config.eval_episodes)  # so that what is wrong with them is found now
 
     @property
     def policy(self) -> Any:
@@ -153,23 +107,58 @@ class Session(Stateful):
         """The loop ends after the iteration that is under way."""
         self.stop_reason = reason
 
+    def interrupt(self, signal_name: str) -> None:
+        """The same for a signal, which ends evaluations as well."""
+        self.was_interrupted = True
+        self.request_stop(signal_name)
+
+    def collect(self) -> Rollout:
+        """One rollout. Whoever is called back from it has lost the place at which its environments were."""
+        with active().interruptible():
+            if self.collector_is_lost:
+                self._restart_collector()
+            try:
+                return self.collector.collect(self.learner.rollout_steps)
+            except Interruption:
+                self.collector_is_lost = True
+                raise
+
     def evaluate(
         self, episodes: int, *, deterministic: bool = True, seed: int | None = None, watch: Watch | None = None
     ) -> Evaluation:
         """Plays whole episodes on environments and random streams of their own: training does not notice."""
         if episodes < 1:
             raise ConfigError(f"an evaluation needs at least one episode, got {episodes}")
-        num_envs = min(episodes, self.config.num_envs)
-        if self._eval_envs is None or self._eval_envs.num_envs != num_envs:
-            self._close_eval_envs()
-            self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
+        envs = self._make_eval_envs(episodes)
         chosen = self.evaluation_seed() if seed is None else seed
+        limit = self.evaluation_limit()
         self.move_controls()
-        with self.kernels():
+        with self.kernels(), active().interruptible():
             evaluation = evaluate(
-                self.policy, self._eval_envs, episodes=episodes, seed=chosen, deterministic=deterministic, watch=watch
+                self.policy,
+                envs,
+                episodes=episodes,
+                seed=chosen,
+                deterministic=deterministic,
+                watch=watch,
+                max_steps=limit,
+                is_stopped=lambda: self.was_interrupted,
+            )
+        if evaluation.episodes_cut:
+            _log.warning(
+                "evaluation at step %d: %d of %d episodes did not end within %d steps and were cut (eval_max_steps)",
+                *(self.progress.global_step, evaluation.episodes_cut, episodes, limit),
             )
         return replace(evaluation, step=self.progress.global_step)
+
+    def evaluation_limit(self) -> int | None:
+        """The steps after which an evaluation's episode is cut; None where the environment has a limit of its own."""
+        if self.config.eval_max_steps is not None:
+            return self.config.eval_max_steps
+        if self.config.env_spec(self.env).has_time_limit:
+            return None
+        seen = self.progress.longest_episode or self.progress.global_step // self.config.num_envs
+        return EVAL_LIMIT_FACTOR * max(seen, EVAL_SHORTEST_EPISODE)
 
     def evaluation_seed(self) -> int:
         return derive_seed(self.config.seed, EVALUATION, self.progress.global_step)
@@ -199,7 +188,8 @@ class Session(Stateful):
     def evaluate_in_background(self) -> None:
         """Evaluates the policy as it is now; `evaluator.finished` has the answer later."""
         step = self.progress.global_step
-        self.evaluator.submit(self.snapshot(weights=True), step=step, seed=self.evaluation_seed())
+        limits = {"seed": self.evaluation_seed(), "max_steps": self.evaluation_limit()}
+        self.evaluator.submit(self.snapshot(weights=True), step=step, **limits)
 
     def learn(self, rollout: Rollout, controls: Mapping[str, float]) -> Iterator[UpdateResult]:
         """The learner's updates, whose work other learners may share."""
@@ -211,20 +201,33 @@ class Session(Stateful):
 
     def barrier(self) -> None:
         """Where environments hide their state, every checkpoint begins new episodes, resumed or not."""
-        if not self.collector.restorable:
+        if not (self.collector.restorable or self.collector_is_lost):
             self._restart_collector()
 
     def _restart_collector(self) -> None:
         self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
+        self.collector_is_lost = False
 
     def state_dict(self) -> dict[str, Any]:
         config = self.config.model_dump(mode="json")
         made_here = {"config": config, "signature": sign(config), "spaces": describe_spaces(self.spaces)}
-        return super().state_dict() | made_here | {"rng": _global_rng_state()}
+        collector = self._collector_state()
+        return super().state_dict() | made_here | {"collector": collector, "rng": _global_rng_state()}
+
+    def _collector_state(self) -> dict[str, Any]:
+        if not self.collector_is_lost:
+            try:
+                return self.collector.state_dict()
+            except Interruption:
+                self.collector_is_lost = True
+        return NO_COLLECTOR
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in ("progress", "meter", "learner"):
             load_fitting(getattr(self, name), name, state)
+        self.saved_step = self.progress.global_step
+        if not self.learner.algorithm.is_finite():
+            raise CheckpointError("the checkpoint's weights are not finite; load an older one")
         if self.peers is not None:
             self.peers.load_state_dict(state["learner"])
         if self._goes_on(state):
@@ -248,6 +251,16 @@ class Session(Stateful):
             if part is not None:
                 part.close()
         self._close_eval_envs()
+
+    def _make_eval_envs(self, episodes: int) -> Envs:
+        """The environments for so many episodes: those that are there, or new ones."""
+        num_envs = min(episodes, self.config.num_envs)
+        if self._eval_envs is None or self._eval_envs.num_envs != num_envs:
+            self._close_eval_envs()
+            self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
+            if self._eval_envs.spaces != self.spaces:
+                raise EnvironmentFault(f"evaluation has other spaces than training: {self._eval_envs.spaces}")
+        return self._eval_envs
 
     def _close_eval_envs(self) -> None:
         if self._eval_envs is not None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.loop import run_training
 from rl_training.runtime.opening import LoadedPolicy, load_session
 from rl_training.runtime.session import Session
+from rl_training.runtime.stopping import stoppable
 
 
 @dataclass(frozen=True)
@@ -61,34 +59,11 @@ def train_session(session: Session, *, callbacks: Sequence[Callback] = (), run_d
     """Trains to the config's budget, then evaluates; a signal ends it with a checkpoint and `StoppedBySignal`."""
     last = _LastRow()
     session.stop_reason, session.was_interrupted = None, False
-    with stop_on_signals(session) as received:
+    with stoppable() as stopper, stopper.asking(session.interrupt):
         evaluation = run_training(session, [*configured_callbacks(session.config), *callbacks, last])
-    if received:
-        raise StoppedBySignal(received[0])
+    if stopper.received:
+        raise StoppedBySignal(stopper.received[0])
     return TrainResult(session.progress.global_step, run_dir, evaluation, session.stop_reason, last.row)
-
-
-@contextmanager
-def stop_on_signals(session: Session) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM ask the loop to finish its iteration and save; a second one ends the process at once."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def ask_to_stop(signum: int, _frame: Any) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(signum)
-        session.was_interrupted = True
-        session.request_stop(signal.Signals(signum).name)
-
-    previous = {signum: signal.signal(signum, ask_to_stop) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)
 
 
 def evaluate_checkpoint(
@@ -140,6 +115,8 @@ def _checked_rows(rows: Any, space: Any) -> Any:
         array = np.asarray(leaf)
         if array.shape[1:] != (sub.shape or ()):
             raise ConfigError(f"an observation has shape {array.shape[1:]}, the policy expects {sub.shape or ()}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ConfigError("an observation has numbers that are not finite")
         return array.astype(sub.dtype, copy=False)
 
     return tree_map(check, rows, space_map(lambda leaf: leaf, space))
