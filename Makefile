@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn must-fail bench bench-ray docs clean
+.PHONY: setup train test lint format learn must-fail mutants bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -38,6 +38,10 @@ learn: setup
 # Experiments that must fail.
 must-fail: setup
 	$(RUN)python -m benchmarks.must_fail
+
+# Minutes: bugs that are planted one by one, each of which a test must notice.
+mutants: setup
+	$(RUN)python -m benchmarks.mutants
 
 # All are measured, also after one that misses its bar.
 PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl mujoco

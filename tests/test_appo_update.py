@@ -98,6 +98,24 @@ def test_the_kl_penalty_holds_the_policy_at_the_target() -> None:
     assert gaps[0] > 3 * gaps[1] > 0.0
 
 
+@pytest.mark.parametrize(("normalize", "expected"), [(True, 0.0), (False, -2.0)])
+def test_advantages_are_normalised_if_the_parameters_say_so(normalize: bool, expected: float) -> None:
+    """At ratios of 1 the loss is minus the advantages' mean: without a future they are the rewards."""
+    appo = linear_appo(normalize_advantages=normalize, gamma=0.0)
+    metrics = appo.update(hand_batch([1.0, 1.0], [1.0, 3.0])).metrics
+    assert metrics["policy_loss"].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_kl_is_that_from_the_target_network_to_the_policy() -> None:
+    # The target says (1/2, 1/2), the policy (p, 1 − p): KL = −1/2 log 2p − 1/2 log 2(1 − p), and not p log 2p + …
+    appo = linear_appo(target_update_interval=100)
+    appo.policy.head.linear.bias.data = torch.tensor([2.0, 0.0])
+    p = 1.0 / (1.0 + math.exp(-2.0))
+    kl = appo.update(hand_batch([1.0], [1.0])).metrics["kl"].item()
+    assert kl == pytest.approx(-0.5 * math.log(2 * p) - 0.5 * math.log(2 * (1 - p)), rel=1e-5)
+    assert kl != pytest.approx(p * math.log(2 * p) + (1 - p) * math.log(2 * (1 - p)), rel=0.1)
+
+
 def test_the_target_network_is_part_of_the_state() -> None:
     first, second = (linear_appo(target_update_interval=3) for _ in range(2))
     batch = hand_batch([1.0, 1.2], [1.0, 2.0])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rl_training
 from conformance import (
@@ -34,6 +35,7 @@ from rl_training.experiment.registry import REGISTRY, algorithm
 from rl_training.models.actor_critic import PolicyOptions
 from rl_training.models.muzero import MuZeroOptions
 from rl_training.models.torsos import TorsoOptions
+from rl_training.runtime.actor_critic_learner import ActorCriticLearner
 from rl_training.runtime.controls import Control
 from rl_training.runtime.manager import resume_run, run_config
 from rl_training.runtime.session import Session
@@ -103,17 +105,31 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(algo: str, tmp_path: Pa
         small_config(algo, tmp_path, algo_kwargs={"learning_rat": 1.0})
 
 
+@pytest.fixture(scope="module")
+def plain_states() -> dict[str, Any]:
+    """The state after a run without schedules, by algorithm: what every control's run is compared with."""
+    return {}
+
+
 @pytest.mark.parametrize(("algo", "control"), CONTROLS, ids=[f"{algo}-{control.name}" for algo, control in CONTROLS])
-def test_a_control_changes_the_training_itself(algo: str, control: Control, tmp_path: Path) -> None:
-    """A control that changes the log and nothing else is a bug."""
+def test_a_control_changes_the_training_itself(
+    algo: str, control: Control, tmp_path: Path, plain_states: dict[str, Any]
+) -> None:
+    """A control that changes the log and nothing else is a bug, and so is one of which only the fixed value is read."""
     base = small_config(algo, tmp_path, total_timesteps=512)
+    if algo not in plain_states:
+        plain_states[algo] = train_state(base)[1]
     value = base.parsed_params().params.model_dump()[control.name]
-    _, first = train_state(base)
-    _, second = train_state(
-        small_config(algo, tmp_path, total_timesteps=512, algo_kwargs={control.name: _another(control, value)})
-    )
-    changed = [name for name in differences(first, second) if name.startswith("/learner/algorithm/")]
-    assert any("policy" in name or "model" in name for name in changed), changed
+    other = _another(control, value)
+    points = [[0, NEVER_BINDS if value is None else value], [128, other]]
+    schedule = {"kind": "piecewise", "points": points, "interpolation": "step"}
+    for changes in ({control.name: other}, {f"{control.name}_schedule": schedule}):
+        _, state = train_state(small_config(algo, tmp_path, total_timesteps=512, algo_kwargs=changes))
+        changed = [name for name in differences(plain_states[algo], state) if name.startswith("/learner/algorithm/")]
+        assert any("policy" in name or "model" in name for name in changed), changes
+
+
+NEVER_BINDS = 1e6
 
 
 def _another(control: Control, value: Any) -> float:
@@ -122,6 +138,29 @@ def _another(control: Control, value: Any) -> float:
     if control.integer:
         return value + 1
     return 0.1 * value if value else min(0.5, control.high)
+
+
+POLICY_GRADIENTS = [name for name in ALGORITHMS if issubclass(algorithm(name).learner_class(), ActorCriticLearner)]
+
+
+@pytest.mark.parametrize("algo", POLICY_GRADIENTS)
+def test_observation_statistics_move_after_the_updates(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy that is updated is the one that acted: the ratios of a first pass are one."""
+    config = small_config(algo, tmp_path, algo_kwargs={"normalize_obs": True})
+    with closing(Session(config)) as session:
+        learner, stats = session.learner, session.policy.normalizer.stats
+        update, means = learner.algorithm.update, []
+        monkeypatch.setattr(
+            learner.algorithm, "update", lambda batch: means.append(stats.mean.clone()) or update(batch)
+        )
+        for _ in range(2):
+            before, seen = stats.mean.clone(), len(means)
+            list(learner.learn(session.collector.collect(learner.rollout_steps)))
+            assert len(means) > seen
+            assert all(torch.equal(mean, before) for mean in means[seen:])
+            assert not torch.equal(stats.mean, before)
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
+from rl_training.algorithms.base import UpdateResult
 from rl_training.algorithms.gail import GAIL, IMITATION_REWARDS, GAILParams, discriminator_loss
+from rl_training.data.demonstrations import Demonstrations
+from rl_training.data.rollout import Rollout
+from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.discriminator import Discriminator
-from support import policy_options, torso_options
+from rl_training.runtime.collector import LocalCollector
+from rl_training.runtime.gail_trainer import GAILLearner
+from support import TargetEnv, policy_options, torso_options
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2))
 
@@ -95,3 +105,68 @@ def test_cloning_makes_the_experts_action_likely() -> None:
     losses = [float(gail.clone_update(rows(1)).metrics["bc_loss"]) for _ in range(100)]
     assert losses[0] == pytest.approx(math.log(2), abs=0.05)
     assert losses[-1] < 0.1
+
+
+# ---- what the discriminator is given
+
+
+def imitation(tmp_path: Path, **params: Any) -> tuple[GAILLearner, Rollout]:
+    """A learner on actions in [−2, 2] whose expert answers twice what it sees, and a wild policy's rollout."""
+    seen = torch.linspace(-1.0, 1.0, 50)[:, None]
+    ends = torch.zeros(2, 50, dtype=torch.bool)
+    expert = Demonstrations(seen, 2.0 * seen, torch.zeros(50), ends[0], ends[1].clone())
+    expert.save(tmp_path / "expert.safetensors")
+    params = {"demonstrations": str(tmp_path / "expert.safetensors"), "log_std_init": 1.5, **params}
+    envs = make_envs(EnvSpec(TargetEnv, backend="sync"), 4)
+    given = GAILParams(**params, discriminator_batch=64)
+    learner = GAILLearner(given, envs.spaces, num_envs=4, seed=0, device=torch.device("cpu"))
+    return learner, LocalCollector(envs, learner.algorithm.policy, seed=0).collect(16)
+
+
+def given_to_the_discriminator(learner: GAILLearner, rollout: Rollout) -> list[tuple[Any, Any]]:
+    pairs: list[tuple[Any, Any]] = []
+
+    def keep(expert: Any, policy: Any) -> UpdateResult:
+        pairs.append((expert, policy))
+        return UpdateResult({})
+
+    learner.algorithm.discriminator_update = keep  # type: ignore[method-assign]
+    list(learner.discriminate(rollout))
+    return pairs
+
+
+def test_the_discriminator_sees_the_actions_that_were_executed(tmp_path: Path) -> None:
+    learner, rollout = imitation(tmp_path)
+    assert rollout.actions.abs().max() > 1.5  # samples are in units of half the range, and not clipped
+    executed = set(learner.executed(rollout).flatten().tolist())
+    for _, policy in given_to_the_discriminator(learner, rollout):
+        assert policy["actions"].abs().max() == 2.0
+        assert set(policy["actions"].flatten().tolist()) <= executed
+    judged: list[torch.Tensor] = []
+    learner.algorithm.rewards = lambda obs, actions: judged.append(actions) or torch.zeros(len(actions))  # type: ignore
+    learner.rewards(rollout)
+    assert torch.equal(judged[0].reshape(rollout.actions.shape), learner.executed(rollout))
+
+
+def test_rows_that_never_happened_are_not_shown_to_the_discriminator(tmp_path: Path) -> None:
+    learner, rollout = imitation(tmp_path)
+    valid = torch.arange(16)[:, None].expand(16, 4) % 2 == 0
+    marked = torch.where(valid[..., None], rollout.obs, 7.0)
+    for _, policy in given_to_the_discriminator(learner, replace(rollout, valid=valid, obs=marked)):
+        assert policy["obs"].max() <= 1.0
+
+
+def test_the_discriminators_inputs_have_the_scale_of_the_experts(tmp_path: Path) -> None:
+    learner, _ = imitation(tmp_path)
+    discriminator, expert = learner.algorithm.discriminator, learner.expert
+    plain = copy.deepcopy(discriminator)
+    list(learner.begin())
+    obs, actions = expert.obs[:5], expert.actions[:5]
+    scaled = [
+        (x - full.mean(0)) / full.std(0, correction=0) for x, full in ((obs, expert.obs), (actions, expert.actions))
+    ]
+    discriminator.eval()
+    plain.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(discriminator(obs, actions), plain(*scaled), rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(discriminator(obs, actions), plain(obs, actions), atol=1e-3)

@@ -172,3 +172,36 @@ def test_minibatches_are_whole_environments() -> None:
         traces = learner.algorithm.traces(batch, part.values, part.behavior_logprobs)
         whole = learner.algorithm.traces(learner.batch(rollout), rollout.values, rollout.behavior_logprobs)
         torch.testing.assert_close(traces.targets, whole.targets[:, chosen])
+
+
+def test_the_values_of_what_followed_are_those_of_the_policy_as_it_is_at_each_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner, collector = cartpole(num_envs=3, backend="sync", update_epochs=3, learning_rate=0.05)
+    rollout = collector.collect(64)
+    assert len(rollout.final_rows)
+    update, seen = learner.algorithm.update, []
+
+    def watched(batch: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            torch.testing.assert_close(batch["bootstrap_value"], learner.algorithm.policy.values(rollout.last_obs))
+            torch.testing.assert_close(batch["final_values"], learner.algorithm.policy.values(rollout.final_obs))
+        seen.append(batch["bootstrap_value"])
+        return update(batch)
+
+    monkeypatch.setattr(learner.algorithm, "update", watched)
+    list(learner.learn(rollout))
+    assert not torch.allclose(seen[0], seen[-1])
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_rewards_are_divided_by_the_deviation_of_returns_if_the_parameters_say_so(
+    normalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, collector = cartpole(backend="sync", normalize_reward=normalize)
+    update, seen = learner.algorithm.update, []
+    monkeypatch.setattr(learner.algorithm, "update", lambda batch: seen.append(batch["rewards"]) or update(batch))
+    list(learner.learn(collector.collect(64)))
+    deviation = learner.reward_normalizer.stats.var.sqrt().item()
+    assert deviation > 1.5 or not normalize
+    torch.testing.assert_close(seen[0], torch.full((64, 4), 1.0 / deviation if normalize else 1.0))

@@ -184,6 +184,21 @@ def test_on_cartpole_a_phase_moves_both_value_heads_and_not_the_policy() -> None
     assert kls[0.0] > 5 * kls[1.0]
 
 
+def test_the_teacher_of_a_phase_is_the_policy_before_it_in_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    envs = make_envs(EnvSpec("CartPole-v1"), 2)
+    params = PPGParams(policy_phases=1, aux_epochs=3, aux_minibatches=2, aux_learning_rate=0.01, beta_clone=0.0)
+    learner = PPGLearner(params, envs.spaces, num_envs=2, seed=0, device=torch.device("cpu"))
+    rollout = LocalCollector(envs, learner.algorithm.policy, seed=0).collect(32)
+    learner.memory.add(learner.flat_advantages(rollout))
+    before, update, seen = copy.deepcopy(learner.algorithm.policy), learner.algorithm.auxiliary_update, []
+    monkeypatch.setattr(learner.algorithm, "auxiliary_update", lambda batch: seen.append(batch) or update(batch))
+    list(learner.auxiliary_phase())
+    assert len(seen) == 6
+    for batch in seen:
+        torch.testing.assert_close(batch["teacher"], before.distribution(batch["obs"]).detach())
+    assert not torch.allclose(learner.algorithm.teacher(seen[0]["obs"]), seen[0]["teacher"])
+
+
 # ---- state
 
 

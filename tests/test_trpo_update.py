@@ -157,6 +157,15 @@ def test_without_advantages_there_is_no_step() -> None:
     assert equal(before, parameters_of(session, critic=False))
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_advantages_are_normalised_if_the_parameters_say_so(normalize: bool) -> None:
+    """Before the step every ratio is 1: the surrogate is the advantages' mean, which is 0 once they are normalised."""
+    session, batch = collected(normalize_advantages=normalize)
+    batch = {**batch, "advantages": batch["advantages"] + 3.0}
+    surrogate = -float(session.learner.algorithm.update(batch).metrics["policy_loss"])
+    assert surrogate == pytest.approx(0.0 if normalize else float(batch["advantages"].mean()), abs=1e-5)
+
+
 def test_the_entropy_bonus_is_part_of_what_the_step_raises() -> None:
     """With nothing else to gain, a policy that leans to one side is moved back to the middle."""
     session, batch = collected(ent_coef=1.0)

@@ -1,0 +1,1 @@
+"""Planted bugs: small changes to the package that a named test must notice."""
