@@ -84,11 +84,3 @@ def test_a_rollout_is_learned_from_once_with_n_step_returns() -> None:
     torch.testing.assert_close(batch["returns"], expected.reshape(-1))
     results: list[UpdateResult] = list(session.learner.learn(rollout))
     assert sum(result.num_gradient_steps for result in results) == 1
-
-
-def test_a_rollout_of_resets_alone_teaches_nothing() -> None:
-    agent = A2C("CartPole-v1", num_envs=1, rollout_steps=1, eval_episodes=0, backend="native")
-    agent.train(60)
-    progress = session_of(agent).progress
-    assert progress.episodes >= 1
-    assert progress.iterations > progress.gradient_steps == progress.global_step == 60

@@ -37,6 +37,7 @@ from rl_training.models.muzero import MuZeroOptions
 from rl_training.models.torsos import TorsoOptions
 from rl_training.runtime.actor_critic_learner import ActorCriticLearner
 from rl_training.runtime.controls import Control
+from rl_training.runtime.loop import run_training
 from rl_training.runtime.manager import resume_run, run_config
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import evaluate_checkpoint, load_session, predict
@@ -161,6 +162,33 @@ def test_observation_statistics_move_after_the_updates(
             assert len(means) > seen
             assert all(torch.equal(mean, before) for mean in means[seen:])
             assert not torch.equal(stats.mean, before)
+
+
+@pytest.mark.parametrize("algo", POLICY_GRADIENTS)
+def test_a_rollout_of_resets_alone_teaches_nothing(algo: str, tmp_path: Path) -> None:
+    """A native CartPole spends a row on each reset: with rollouts of one row, some are nothing else."""
+    short = {"rollout_steps": 1, "sequence_length": 1 if algo == "recurrent_ppo" else None, "normalize_reward": True}
+    native = {"num_envs": 1, "backend": "native", "wrappers": [], "total_timesteps": 60}
+    config = small_config(algo, tmp_path, algo_kwargs=short, **native)
+    with closing(Session(config)) as session:
+        run_training(session)
+        progress = session.progress
+        assert progress.episodes >= 1
+        assert progress.iterations > progress.global_step == 60
+        assert session.learner.algorithm.is_finite()
+
+
+@pytest.mark.parametrize("algo", POLICY_GRADIENTS)
+def test_no_reward_of_an_old_episode_is_counted_after_new_ones_began_everywhere(algo: str, tmp_path: Path) -> None:
+    """A checkpoint of environments that hide their state begins new episodes."""
+    with closing(
+        Session(small_config(algo, tmp_path, backend="async", algo_kwargs={"normalize_reward": True}))
+    ) as session:
+        list(session.learner.learn(session.collector.collect(session.learner.rollout_steps)))
+        assert session.learner.reward_normalizer.traces
+        assert not session.collector.restorable
+        session.barrier()
+        assert session.learner.reward_normalizer.traces == {}
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

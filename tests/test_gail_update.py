@@ -170,3 +170,11 @@ def test_the_discriminators_inputs_have_the_scale_of_the_experts(tmp_path: Path)
     with torch.no_grad():
         torch.testing.assert_close(discriminator(obs, actions), plain(*scaled), rtol=1e-4, atol=1e-5)
         assert not torch.allclose(discriminator(obs, actions), plain(obs, actions), atol=1e-3)
+
+
+def test_rows_that_never_happened_pay_nothing_into_the_normaliser(tmp_path: Path) -> None:
+    learner, rollout = imitation(tmp_path)
+    valid = torch.arange(16)[:, None].expand(16, 4) % 2 == 0
+    paid = learner.rewards(replace(rollout, valid=valid))
+    assert (paid[~valid] == 0).all()
+    assert (paid[valid] != 0).all()

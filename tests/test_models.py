@@ -162,6 +162,22 @@ def test_an_unbounded_box_is_not_scaled_and_a_half_bounded_one_is_clipped() -> N
     assert half.to_env(np.array([[-7.0, 7.0]])).tolist() == [[0, 7]]
 
 
+def test_a_partly_bounded_box_is_scaled_on_its_bounded_axes() -> None:
+    space = spaces.Box(np.array([-2, -np.inf, 0], np.float32), np.array([5, np.inf, np.inf], np.float32))
+    head = make_head(space, 8)
+    executed = head.to_env(np.array([[-1, -1, -1], [0, 7, 7], [9, 0.5, 0.5]], dtype=np.float32))
+    np.testing.assert_allclose(executed, [[-2, -1, 0], [1.5, 7, 7], [5, 0.5, 0.5]])
+    inside = np.array([[1.5, -7, 0.5]], dtype=np.float32)
+    np.testing.assert_allclose(head.to_env(head.from_env(inside)), inside, atol=1e-6)
+
+
+def test_the_greatest_float_as_a_bound_means_none() -> None:
+    largest = np.finfo(np.float32).max
+    head = make_head(spaces.Box(-largest, largest, (2,), np.float32), 8)
+    assert head.to_env(np.array([[-7.0, 7.0]], dtype=np.float32)).tolist() == [[-7, 7]]
+    assert head.from_env(np.array([[-7.0, 7.0]], dtype=np.float32)).tolist() == [[-7, 7]]
+
+
 def test_rounding_does_not_leave_the_bounds() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):

@@ -36,6 +36,24 @@ def test_training_again_goes_on_and_schedules_keep_their_end() -> None:
     assert result.metrics["learning_rate"] == 0.0
 
 
+def test_training_without_a_number_always_adds_what_the_agent_was_made_for(tmp_path: Path) -> None:
+    agent = PPO("CartPole-v1", num_envs=1, rollout_steps=25, eval_episodes=0, total_timesteps=100, backend="sync")
+    reached = [agent.train().global_step for _ in range(4)]
+    assert reached == [100, 200, 300, 400]
+    agent.train(50)
+    assert agent.train().global_step == 550
+    twin = PPO.load(agent.save(tmp_path / "model"))
+    assert twin.train().global_step == 650
+
+
+@pytest.mark.parametrize("steps", [0, -5])
+def test_training_for_no_step_is_refused(steps: int) -> None:
+    agent = PPO("CartPole-v1", **SMALL, total_timesteps=100)
+    with pytest.raises(ConfigError, match=f"total_timesteps must be at least 1, got {steps}; leave it out for 100"):
+        agent.train(steps)
+    assert agent.num_timesteps == 0
+
+
 def test_a_greedy_prediction_is_the_same_twice_and_a_sampled_one_is_not() -> None:
     agent = PPO("CartPole-v1", **SMALL)
     obs = np.zeros((64, 4))

@@ -301,9 +301,23 @@ MUTANTS = [
     Mutant(
         "a bounded action is not scaled to its bounds",
         "models/heads.py",
-        "            actions = self._low + (actions + 1.0) * (0.5 * (self._high - self._low))\n",
+        "            actions = self._first + (actions + 1.0) * self._scale\n",
         "            pass\n",
         MODELS,
+    ),
+    Mutant(
+        "the reward's trace runs on when new episodes begin everywhere",
+        "runtime/actor_critic_learner.py",
+        "        self.reward_normalizer.traces.clear()\n",
+        "        pass\n",
+        (f"{CONFORMANCE}::test_no_reward_of_an_old_episode_is_counted_after_new_ones_began_everywhere[ppo]",),
+    ),
+    Mutant(
+        "GAIL's reset rows pay",
+        "runtime/gail_trainer.py",
+        "return rows.reshape(rollout.rewards.shape) * rollout.valid",
+        "return rows.reshape(rollout.rewards.shape)",
+        GAIL,
     ),
     Mutant(
         "the reward's trace runs on through an episode's end",

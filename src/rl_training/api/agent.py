@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from rl_training.envs.factory import PYTHON_PREFIX, EnvSource, source_name
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpointing import save_tree
 from rl_training.experiment.config import TrainConfig, make_config
 from rl_training.experiment.registry import REGISTRY
@@ -24,6 +24,7 @@ class Agent:
     """Trains, evaluates, predicts, saves and loads, in memory; `rl_training.train_run` is for runs on disk."""
 
     algo: ClassVar[str]
+    _budget: int  # steps of a call that names none
 
     def __init__(self, env: EnvSource | None = None, **overrides: Any) -> None:
         """`overrides` are keys of `TrainConfig`, or hyper-parameters, schedules and warm-ups of the algorithm.
@@ -36,6 +37,7 @@ class Agent:
             known["env_id"] = env if isinstance(env, str) else PYTHON_PREFIX + source_name(env)
         algo_kwargs = {**known.pop("algo_kwargs", {}), **params}
         config = make_config({"algo": self.algo, **known, "algo_kwargs": algo_kwargs})
+        self._budget = config.total_timesteps
         self._session = Session(config, env=None if isinstance(env, str) else env)
 
     @property
@@ -52,9 +54,15 @@ class Agent:
         return self._session.progress.global_step
 
     def train(self, total_timesteps: int | None = None, *, callbacks: Sequence[Callback] = ()) -> TrainResult:
-        """Trains for so many steps more. Schedules end with the first call's budget or at `schedule_horizon`."""
+        """Trains for so many steps more, by default as many as the agent was made for.
+
+        Schedules end with the first call's budget or at `schedule_horizon`.
+        """
         session = self._session
-        steps = total_timesteps or session.config.total_timesteps
+        steps = self._budget if total_timesteps is None else total_timesteps
+        if steps < 1:
+            cure = f"leave it out for {self._budget}"
+            raise ConfigError(f"train: total_timesteps must be at least 1, got {steps}; {cure}")
         if self.num_timesteps:
             session.configure(resumed_config(session.config, self.num_timesteps + steps, stretch_schedules=False))
         else:
@@ -92,6 +100,7 @@ class Agent:
         if algo != cls.algo:
             raise CheckpointError(f"{path} holds {algo!r}; load it with {REGISTRY[algo].class_name}")
         agent = cls.__new__(cls)
+        agent._budget = opened.config.schedule_horizon or opened.config.total_timesteps
         agent._session = opened.session()
         return agent
 

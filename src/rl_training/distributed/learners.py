@@ -42,6 +42,9 @@ class LearningPeer:
             for _ in self.learner.learn(rollout):
                 pass
 
+    def begin_episodes(self) -> None:
+        self.learner.begin_episodes()
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.learner.load_state_dict(state)
 
@@ -76,6 +79,9 @@ class RayLearners:
             raise error.cause from error
         except LOST as error:
             raise RLTrainingError(f"a learner died; resume the run from its latest checkpoint: {error}") from error
+
+    def begin_episodes(self) -> None:
+        ray.get([peer.begin_episodes.remote() for peer in self._peers])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         ray.get([peer.load_state_dict.remote(state) for peer in self._peers])

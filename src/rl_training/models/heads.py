@@ -21,6 +21,7 @@ from rl_training.models.mlp import orthogonal
 
 POLICY_GAIN = 0.01
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+AS_GOOD_AS_INFINITE = 1e30  # some environments write the greatest float where they mean no bound
 
 
 class ActionHead(nn.Module):
@@ -158,8 +159,8 @@ class BernoulliHead(ActionHead):
 class GaussianHead(ActionHead):
     """Diagonal Gaussian with a state-independent deviation; parameters are [mean, log_std].
 
-    A bounded Box is acted in as [−1, 1]: the sample is clipped and scaled to the bounds on its way to the
-    environment, and log-probabilities are those of the sample itself.
+    Where a Box is bounded on both sides it is acted in as [−1, 1]: the sample is clipped and scaled to the bounds on
+    its way to the environment, and log-probabilities are those of the sample itself. Other axes are only clipped.
     """
 
     action_dtype = torch.float32
@@ -171,7 +172,10 @@ class GaussianHead(ActionHead):
         self.linear = orthogonal(nn.Linear(in_features, size), POLICY_GAIN)
         self.log_std = nn.Parameter(torch.full((size,), float(log_std_init)))
         self._low, self._high = (bound.astype(np.result_type(bound, np.float32)) for bound in (space.low, space.high))
-        self._bounded = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
+        bounded = (self._low > -AS_GOOD_AS_INFINITE) & (self._high < AS_GOOD_AS_INFINITE)
+        self._scale = np.where(bounded, 0.5 * (np.where(bounded, self._high, 0) - np.where(bounded, self._low, 0)), 1)
+        self._first = np.where(bounded, self._low, -1)  # what −1 stands for
+        self._scaled = bool(bounded.any())
         self._dtype = space.dtype
 
     def forward(self, features: Tensor) -> Tensor:
@@ -203,13 +207,13 @@ class GaussianHead(ActionHead):
         return (log_new - log_old + 0.5 * (ratio + (mean_old - mean_new).square() * (-2 * log_new).exp() - 1)).sum(-1)
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        if self._bounded:
-            actions = self._low + (actions + 1.0) * (0.5 * (self._high - self._low))
+        if self._scaled:
+            actions = self._first + (actions + 1.0) * self._scale
         if np.issubdtype(self._dtype, np.integer):
             actions = np.rint(actions)
         return actions.clip(self._low, self._high).astype(self._dtype, copy=False)
 
     def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        if self._bounded:
-            actions = 2.0 * (actions - self._low) / (self._high - self._low) - 1.0
+        if self._scaled:
+            actions = (actions - self._first) / self._scale - 1.0
         return actions.astype(np.float32)

@@ -110,6 +110,10 @@ def vtrace(
 ) -> VTrace:
     """V-trace (Espeholt et al., 2018, eq. 1 and section 4.2); `log_rhos` are target minus behaviour log-probs.
 
+    `gae_lambda` is SEED RL's (Espeholt et al., 2020): it decays the traces of the targets only, and an advantage is
+    r + γ v_{t+1} − V with the whole next target. On policy the targets are those of GAE(λ), and so are the advantages
+    if λ is 1; with a smaller λ they are δ + γ A_{t+1}, where GAE and rlax have δ + γλ A_{t+1}.
+
     Without `pg_rho_bar` the advantages have no ratio, for a loss that has its own.
     """
     rhos = log_rhos.exp()

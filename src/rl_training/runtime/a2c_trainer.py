@@ -17,9 +17,7 @@ class A2CLearner(ActorCriticLearner):
     params: A2CParams
     algorithm: A2C
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
-        if not rollout.num_steps:  # short rollouts can be all resets
-            return
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         batch = self.flat_advantages(rollout)
         self.note_values(batch)
         yield self.update(self.share(batch))

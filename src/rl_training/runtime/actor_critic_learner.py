@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from rl_training.runtime.learner import Learner
 
 
 class ActorCriticLearner(Learner):
-    """A learner of `ActorCritic` policies; `learn` remains to be said."""
+    """A learner of `ActorCritic` policies; `updates` remains to be said."""
 
     Params: ClassVar[type[Params]] = ActorCriticParams
     controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, ENT_COEF, VF_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM)
@@ -59,6 +60,18 @@ class ActorCriticLearner(Learner):
     def rollout_steps(self) -> int:
         return self.params.rollout_steps
 
+    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
+        """A short rollout can be all resets, which teach nothing."""
+        if rollout.num_steps:
+            yield from self.updates(rollout)
+
+    @abstractmethod
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
+        """The updates on a rollout in which at least one row happened."""
+
+    def begin_episodes(self) -> None:
+        self.reward_normalizer.traces.clear()
+
     def flat_advantages(self, rollout: Rollout) -> dict[str, Tree]:
         """The valid rows as a batch with `advantages` (GAE) and `returns`."""
         advantages = self.advantages(rollout)
@@ -77,7 +90,7 @@ class ActorCriticLearner(Learner):
         )
 
     def rewards(self, rollout: Rollout) -> torch.Tensor:
-        """The rewards `[T, B]` that are to be maximised."""
+        """The rewards `[T, B]` that are to be maximised; rows that never happened pay 0."""
         return rollout.rewards
 
     def scaled_rewards(self, rollout: Rollout) -> torch.Tensor:

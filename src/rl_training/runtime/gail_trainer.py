@@ -52,11 +52,11 @@ class GAILLearner(PPOLearner):
             raise ConfigError(f"{self.params.demonstrations}: actions have shape {shapes[0]}, not {self.spaces.action}")
         return expert
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         if not self.started:
             yield from self.begin()
         yield from self.discriminate(rollout)
-        yield from super().learn(rollout)
+        yield from super().updates(rollout)
         self.note(expert_nll=self.expert_nll())
 
     def begin(self) -> Iterator[UpdateResult]:
@@ -96,7 +96,7 @@ class GAILLearner(PPOLearner):
 
     def rewards(self, rollout: Rollout) -> Tensor:
         rows = self.algorithm.rewards(flatten_time(rollout.obs), self.executed(rollout).flatten(0, 1))
-        return rows.reshape(rollout.rewards.shape)
+        return rows.reshape(rollout.rewards.shape) * rollout.valid
 
 
 train_gail = trainer_for(GAILLearner)

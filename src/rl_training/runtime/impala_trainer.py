@@ -28,9 +28,7 @@ class IMPALALearner(ActorCriticLearner):
     params: VTraceParams
     algorithm: IMPALA
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
-        if not rollout.num_steps:  # short rollouts can be all resets
-            return
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         rollout = replace(rollout, rewards=self.scaled_rewards(rollout))
         for _ in range(self.params.update_epochs):
             for part in self.parts(rollout):

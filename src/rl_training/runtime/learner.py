@@ -83,6 +83,9 @@ class Learner(Stateful, ABC):
     def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
         """Yields after every update, so that the loop can meter it and stop early."""
 
+    def begin_episodes(self) -> None:
+        """All environments begin new episodes: what a learner remembers of those that ran is no longer true."""
+
     def note(self, **metrics: float | Tensor) -> None:
         """Keeps metrics of the rollout that no update has; the loop takes them after the updates."""
         self._notes.update(metrics)

@@ -35,7 +35,7 @@ class PPGLearner(PPOLearner):
     def build_policy(cls, params: Any, spaces: Spaces) -> MLPPPGModel:
         return MLPPPGModel(spaces, cls.model_options(params))
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         batch = self.flat_advantages(rollout)
         self.note_values(batch)
         if self.params.normalize_advantages:

@@ -22,7 +22,7 @@ class PPOLearner(ActorCriticLearner):
     params: PPOParams
     algorithm: PPO
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         batch = self.flat_advantages(rollout)
         self.note_values(batch)
         yield from self.epochs(batch)

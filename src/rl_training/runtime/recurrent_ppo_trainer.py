@@ -29,7 +29,7 @@ class RecurrentPPOLearner(PPOLearner):
     def build_policy(cls, params: Any, spaces: Spaces) -> RecurrentActorCritic:
         return RecurrentActorCritic(spaces, cls.model_options(params), CoreOptions(params.cell, params.recurrent_size))
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         advantages = self.advantages(rollout)
         returns = advantages + rollout.values
         self.note_values(rollout.flat(returns=returns))

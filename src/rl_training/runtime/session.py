@@ -205,6 +205,9 @@ class Session(Stateful):
             self._restart_collector()
 
     def _restart_collector(self) -> None:
+        self.learner.begin_episodes()
+        if self.peers is not None:
+            self.peers.begin_episodes()
         self.collector.restart(derive_seed(self.config.seed, BARRIER, self.progress.global_step))
         self.collector_is_lost = False
 
@@ -279,8 +282,12 @@ def make_learner(config: TrainConfig, spaces: Spaces) -> Learner:
 
 
 def default_threads(envs: Envs) -> int:
-    """Small networks lose time to a second thread; images gain."""
-    return (os.cpu_count() or 1) if has_image(envs.spaces.observation) else 1
+    """Small networks lose time to a second thread; images gain, up to what `OMP_NUM_THREADS` allows."""
+    if not has_image(envs.spaces.observation):
+        return 1
+    allowed = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level
+    cores = os.cpu_count() or 1
+    return min(cores, int(allowed)) if allowed.isdecimal() and int(allowed) else cores
 
 
 def limit_threads(count: int) -> None:

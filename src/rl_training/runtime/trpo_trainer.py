@@ -34,7 +34,7 @@ class TRPOLearner(ActorCriticLearner):
     def model_options(cls, params: Any) -> PolicyOptions:
         return replace(super().model_options(params), share_torso=False)
 
-    def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
+    def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         batch = self.flat_advantages(rollout)
         self.note_values(batch)
         yield self.update(self.share(batch))
