@@ -51,7 +51,7 @@ BOX = spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 def make_dreamer(observation: gym.Space = VECTOR, action: gym.Space = DISCRETE, **params: Any) -> Dreamer:
     torch.manual_seed(0)
-    model = DreamerModel(Spaces(observation, action), SIZES["nano"], num_bins=41)
+    model = DreamerModel(Spaces(observation, action), SIZES["nano"], num_bins=41, image_layout="auto")
     return Dreamer(model, DreamerParams(**{"learning_rate": 1e-3, "horizon": 4, **params}))
 
 
@@ -369,7 +369,7 @@ def test_actions_are_bounded_and_the_model_sees_what_is_executed() -> None:
 
 def test_a_mapping_of_images_numbers_and_classes_is_encoded_and_decoded() -> None:
     space = spaces.Dict({"image": spaces.Box(0, 255, (84, 84, 3), np.uint8), "n": spaces.Discrete(5), "x": VECTOR})
-    reader = ObsReader(space)
+    reader = ObsReader(space, "auto")
     obs = {
         "x": torch.randn(2, 3),
         "n": torch.tensor([0, 4]),
@@ -387,7 +387,7 @@ def test_a_mapping_of_images_numbers_and_classes_is_encoded_and_decoded() -> Non
 
 @pytest.mark.parametrize("shape", [(10, 10, 1), (1, 7, 7), (36, 36, 3), (64, 96, 3)])
 def test_images_of_any_size_come_back_at_the_size_that_is_reconstructed(shape: tuple[int, ...]) -> None:
-    reader = ObsReader(spaces.Box(0, 255, shape, np.uint8))
+    reader = ObsReader(spaces.Box(0, 255, shape, np.uint8), "auto")
     seen = reader(torch.zeros(2, *shape, dtype=torch.uint8))
     encoder = ObsEncoder(reader, SIZES["nano"].codec)
     assert encoder(seen).shape[-1] == encoder.out_features

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.params import Params
+from rl_training.algorithms.params import IMAGE_LAYOUT, Params
 from rl_training.algorithms.peers import ALONE, Peers
+from rl_training.envs.types import ImageLayout
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.ops.losses import normalize
 
@@ -30,6 +31,7 @@ class PolicyParams(Params):
     hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the hidden layers for vectors")
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("tanh", description="between the layers of an MLP")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     share_torso: bool | None = Field(None, description="policy and value share features; default: for images only")
     log_std_init: float = Field(0.0, description="first logarithm of the deviation of Box actions")
     normalize_obs: bool = Field(

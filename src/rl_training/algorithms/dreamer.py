@@ -15,9 +15,11 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
 from rl_training.algorithms.optimizer import AdaptivelyClippedOptimizer
+from rl_training.algorithms.params import IMAGE_LAYOUT
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import flatten_time
+from rl_training.envs.types import ImageLayout
 from rl_training.models.dreamer import DreamerModel
 from rl_training.models.observation_codec import Seen
 from rl_training.models.rssm import Latent, Observed
@@ -32,6 +34,7 @@ class DreamerParams(ReplayParams):
     }
 
     size: Literal["nano", "xxs", "xs", "s", "m", "l", "xl"] = Field("xs", description="of all networks")
+    image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     num_bins: PositiveInt = Field(255, description="of the reward's and the value's distributions")
     rollout_steps: PositiveInt = Field(16, description="rows of every environment in a rollout")
     batch_size: PositiveInt = Field(16, description="sequences in an update")

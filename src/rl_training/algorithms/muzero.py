@@ -12,8 +12,10 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.params import IMAGE_LAYOUT
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.algorithms.target_network import TargetNetwork
+from rl_training.envs.types import ImageLayout
 from rl_training.models.muzero import PlanningModel, Unrolled
 from rl_training.search.policy import SearchPolicy
 
@@ -46,6 +48,7 @@ class PlannerParams(ReplayParams):
     adam_eps: PositiveFloat = Field(1e-5, description="added to the optimizer's denominator")
     hidden_sizes: tuple[PositiveInt, ...] = Field((128,), description="of the representation of vectors")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     latent_size: PositiveInt = Field(64, description="width of a latent state")
     hidden_size: PositiveInt = Field(128, description="of dynamics and prediction")
     normalize_obs: bool = Field(True, description="bring observations to mean 0 and deviation 1, by running statistics")

@@ -7,6 +7,10 @@ from typing import Any, ClassVar
 
 from rl_training.experiment.validation import Validated
 
+IMAGE_LAYOUT = (
+    "which axis of images has the channels; auto: the one that differs from the other two, or the shorter end"
+)
+
 
 class Params(Validated):
     """The base of every algorithm's parameters. A default is written here and nowhere else."""

@@ -18,6 +18,7 @@ from rl_training.errors import ConfigError, import_extra
 
 FORMAT = "rl-training demonstrations 1"
 PACKAGED = Path(__file__).parent.parent / "assets" / "demonstrations"
+COLUMNS = ("actions", "rewards", "terminated", "truncated")  # besides the observations
 HOW_TO_RECORD = "record some with: rl-training record-demos RUN --episodes 10 --output demos.safetensors"
 
 
@@ -41,7 +42,7 @@ class Demonstrations:
         return [float(part.sum()) for part in torch.tensor_split(self.rewards, ends)[:-1]]
 
     def save(self, path: Path) -> None:
-        columns = {name: getattr(self, name) for name in ("actions", "rewards", "terminated", "truncated")}
+        columns = {name: getattr(self, name) for name in COLUMNS}
         tensors = columns | {f"obs{key}": leaf for key, leaf in _named_leaves(self.obs).items()}
         header = {"format": FORMAT, "env_id": self.env_id, "episode_returns": json.dumps(self.episode_returns)}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,16 +65,17 @@ def load_demonstrations(source: str) -> Demonstrations:
     if header.get("format") != FORMAT:
         raise ConfigError(f"{path} is not a file of demonstrations: its header does not say {FORMAT!r}")
     obs = _unnamed({name.removeprefix("obs"): leaf for name, leaf in tensors.items() if name.startswith("obs")})
-    columns = {name: leaf for name, leaf in tensors.items() if not name.startswith("obs")}
+    columns = {name: leaf for name, leaf in tensors.items() if name in COLUMNS}
+    if missing := [name for name in COLUMNS if name not in columns]:
+        raise ConfigError(f"{path} is not a file of demonstrations: it has no {', '.join(missing)}")
     return Demonstrations(obs=obs, env_id=header.get("env_id", ""), **columns)
 
 
 def concatenate(parts: list[Demonstrations]) -> Demonstrations:
-    columns = ("actions", "rewards", "terminated", "truncated")
     return Demonstrations(
         obs=tree_map(lambda *leaves: torch.cat(leaves), *(part.obs for part in parts)),
         env_id=parts[0].env_id,
-        **{name: torch.cat([getattr(part, name) for part in parts]) for name in columns},
+        **{name: torch.cat([getattr(part, name) for part in parts]) for name in COLUMNS},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -36,9 +36,21 @@ class EnvStep(NamedTuple):
     final_obs: Any | None
 
 
-def channels_last(shape: tuple[int, ...]) -> bool:
-    """The channel axis of an image is the short one: (84, 84, 3) has it last, (4, 84, 84) first."""
-    return shape[-1] < shape[0]
+ImageLayout = Literal["auto", "channels_first", "channels_last"]
+
+
+def channels_last(shape: tuple[int, ...], layout: ImageLayout = "auto") -> bool:
+    """Whether the channels of an image are its last axis.
+
+    The rule of `auto`: the sides of an image are alike, so of (84, 84, 12) and (12, 84, 84) the 12 are channels. Where
+    neither the first two nor the last two axes alone are equal, the shorter end is: (210, 160, 3). A cube's are last.
+    """
+    if layout != "auto":
+        return layout == "channels_last"
+    first, middle, last = shape
+    if (first == middle) != (middle == last):
+        return first == middle
+    return last <= first
 
 
 class Envs(ABC):

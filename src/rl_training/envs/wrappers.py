@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.types import channels_last
+from rl_training.envs.types import ImageLayout, channels_last
 from rl_training.errors import ConfigError, did_you_mean
 
 # Which numbers of a classic-control observation are positions; the velocities are what a memory has to infer.
@@ -18,9 +18,12 @@ POSITIONS = {"CartPole": (0, 2), "Pendulum": (0, 1), "MountainCar": (0,), "Acrob
 
 
 class FrameStack(gym.Wrapper):
-    """The last `k` observations side by side, oldest first: as channels of an image, appended for a vector."""
+    """The last `k` observations side by side, oldest first: as channels of an image, appended for a vector.
 
-    def __init__(self, env: gym.Env, k: int) -> None:
+    `layout` says which axis has an image's channels, where its shape would be misread.
+    """
+
+    def __init__(self, env: gym.Env, k: int, layout: ImageLayout = "auto") -> None:
         super().__init__(env)
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box):
@@ -30,7 +33,8 @@ class FrameStack(gym.Wrapper):
         if len(space.shape) == 2:  # an image without channels gets them
             self._join: Callable[..., Any] = np.stack
         else:
-            self._join = partial(np.concatenate, axis=-1 if len(space.shape) == 3 and channels_last(space.shape) else 0)
+            last = len(space.shape) == 3 and channels_last(space.shape, layout)
+            self._join = partial(np.concatenate, axis=-1 if last else 0)
         low, high = (self._join([bound] * k) for bound in (space.low, space.high))
         self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
 

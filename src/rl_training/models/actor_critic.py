@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.models.heads import make_head
+from rl_training.models.images import has_image
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normalization import ObsNormalizer
-from rl_training.models.torsos import TorsoOptions, has_image, make_torso
+from rl_training.models.torsos import TorsoOptions, make_torso
 from rl_training.replaceable import replaceable
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
-from rl_training.envs.types import Spaces
+from rl_training.envs.types import ImageLayout, Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import Acted
 from rl_training.models.heads import POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
@@ -92,9 +92,9 @@ class DreamerModel(nn.Module):
 
     bins: Tensor
 
-    def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int) -> None:
+    def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int, image_layout: ImageLayout) -> None:
         super().__init__()
-        self.reader = ObsReader(spaces.observation)
+        self.reader = ObsReader(spaces.observation, image_layout)
         self.encoder = ObsEncoder(self.reader, size.codec)
         features = size.rssm.deter + size.rssm.stoch
         self.actor = NormedMLP(features, size.units, size.layers)

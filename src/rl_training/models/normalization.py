@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
+from rl_training.models.images import is_image
 
 
 class RunningMeanStd(nn.Module):
@@ -40,7 +41,7 @@ class RunningMeanStd(nn.Module):
 
 
 class ObsNormalizer(nn.Module):
-    """(x − mean) / std clipped to ±`clip` for numeric vectors; images and discrete observations pass through.
+    """(x − mean) / std clipped to ±`clip` for numbers of a Box; images and discrete observations pass through.
 
     The first rollout is only clipped; after it the statistics move between rollouts only, so that the policy that is
     updated is the one that acted.
@@ -55,7 +56,7 @@ class ObsNormalizer(nn.Module):
         if isinstance(space, spaces.Dict):
             self.keys = tuple(space.keys())
             self.parts.extend(ObsNormalizer(sub, clip) for sub in space.values())
-        elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        elif isinstance(space, spaces.Box) and not is_image(space):
             self.stats = RunningMeanStd(space.shape)
 
     def forward(self, obs: Tree) -> Tree:

@@ -16,10 +16,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
-from rl_training.envs.types import channels_last
+from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError
+from rl_training.models.images import image_format, is_image
 from rl_training.models.normed import ChannelActivation, NormedMLP, linear
-from rl_training.models.torsos import is_image
 from rl_training.ops.transforms import symlog
 
 MIN_RESOLUTION = 4
@@ -42,19 +42,19 @@ class CodecSize(NamedTuple):
 class ObsReader(nn.Module):
     """Raw observations → `Seen`."""
 
-    def __init__(self, space: gym.Space) -> None:
+    def __init__(self, space: gym.Space, image_layout: ImageLayout) -> None:
         super().__init__()
         leaves = space_leaves(space)
         self.numbers = tuple((path, leaf) for path, leaf in leaves if not is_image(leaf))
-        self.images = tuple((path, leaf) for path, leaf in leaves if is_image(leaf))
+        self.images = tuple((path, image_format(leaf, image_layout)) for path, leaf in leaves if is_image(leaf))
         self.vector_size = sum(_width(leaf) for _, leaf in self.numbers)
-        self.image_shapes = tuple(_image_shape(leaf.shape or ()) for _, leaf in self.images)
+        self.image_shapes = tuple(_reduced(image.shape) for _, image in self.images)
 
     def forward(self, obs: Tree) -> Seen:
         numbers = [_numbers(pick(obs, path), leaf) for path, leaf in self.numbers]
         images = [
-            _pixels(pick(obs, path), leaf.shape or (), shape)
-            for (path, leaf), shape in zip(self.images, self.image_shapes, strict=True)
+            _resized(image.pixels(pick(obs, path)), shape)
+            for (path, image), shape in zip(self.images, self.image_shapes, strict=True)
         ]
         vector = torch.cat(numbers, dim=-1) if numbers else images[0].new_zeros(len(images[0]), 0)
         return Seen(vector, tuple(images))
@@ -140,17 +140,16 @@ def _numbers(obs: Tensor, space: gym.Space) -> Tensor:
     return symlog(obs.reshape(len(obs), -1).float().clamp(-LARGEST, LARGEST))
 
 
-def _pixels(obs: Tensor, shape: tuple[int, ...], size: tuple[int, int, int]) -> Tensor:
-    pixels = (obs.movedim(-1, -3) if channels_last(shape) else obs).float().div(255.0)
-    return pixels if pixels.shape[-3:] == size else F.interpolate(pixels, size[1:], mode="area")
+def _resized(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    return pixels if pixels.shape[-3:] == shape else F.interpolate(pixels, shape[1:], mode="area")
 
 
-def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, height, width), the sides rounded down to the next 4 · 2ⁿ that the CNN can halve: 84 becomes 64."""
-    channels, height, width = (shape[2], *shape[:2]) if channels_last(shape) else shape
+def _reduced(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The sides rounded down to the next 4 · 2ⁿ that the CNN can halve: 84 becomes 64."""
+    channels, height, width = shape
     stages = max(1, int(np.log2(min(height, width) / MIN_RESOLUTION)))
     multiple = MIN_RESOLUTION << stages if min(height, width) >= 2 * MIN_RESOLUTION else 2
-    return int(channels), height // multiple * multiple, width // multiple * multiple
+    return channels, height // multiple * multiple, width // multiple * multiple
 
 
 def _widths(shape: tuple[int, int, int], depth: int) -> list[int]:

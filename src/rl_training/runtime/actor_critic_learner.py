@@ -21,7 +21,7 @@ from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
 from rl_training.models.normalization import RewardNormalizer
 from rl_training.models.options import options_from
-from rl_training.models.torsos import TorsoOptions
+from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
 from rl_training.ops.losses import explained_variance
 from rl_training.ops.returns import gae
 from rl_training.runtime.controls import ENT_COEF, GAE_LAMBDA, GAMMA, LEARNING_RATE, MAX_GRAD_NORM, VF_COEF, Control
@@ -43,6 +43,10 @@ class ActorCriticLearner(Learner):
         self.reward_normalizer = RewardNormalizer()
 
     state_parts: ClassVar[tuple[str, ...]] = (*Learner.state_parts, "reward_normalizer")
+
+    @classmethod
+    def idle(cls, spaces: Spaces) -> dict[str, str]:
+        return idle_beside_cnn(spaces.observation, "hidden_sizes", "activation")
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> ActorCriticAlgorithm:

@@ -48,8 +48,8 @@ class DreamerLearner(ReplayLearner):
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> Dreamer:
-        model = DreamerModel(spaces, SIZES[params.size], num_bins=params.num_bins)
-        return Dreamer(model, params)
+        networks = {"num_bins": params.num_bins, "image_layout": params.image_layout}
+        return Dreamer(DreamerModel(spaces, SIZES[params.size], **networks), params)
 
     @property
     def updates_per_step(self) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_training.algorithms.base import UpdateResult
 from rl_training.algorithms.gail import GAIL, GAILParams, behaviour_cloning_loss
 from rl_training.data.demonstrations import HOW_TO_RECORD, Demonstrations, load_demonstrations
+from rl_training.data.fitting_demonstrations import check_fit
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, tree_map
 from rl_training.envs.types import Spaces
@@ -39,6 +40,11 @@ class GAILLearner(PPOLearner):
         self.started = False
 
     @classmethod
+    def idle(cls, spaces: Spaces) -> dict[str, str]:
+        """None: the discriminator has layers of its own, and an MLP for actions."""
+        return {}
+
+    @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> GAIL:
         discriminator = Discriminator(spaces, cls.model_options(params).torso, smooth=params.spectral_norm)
         return GAIL(cls.build_policy(params, spaces), discriminator, params)
@@ -46,10 +52,9 @@ class GAILLearner(PPOLearner):
     @cached_property
     def expert(self) -> Demonstrations:
         """Read when training begins: evaluation and prediction need no expert."""
-        expert = load_demonstrations(str(self.params.demonstrations))
-        shapes = [tuple(leaf.shape[1:]) for leaf in (expert.actions,)]
-        if shapes != [tuple(self.spaces.action.shape or ())]:
-            raise ConfigError(f"{self.params.demonstrations}: actions have shape {shapes[0]}, not {self.spaces.action}")
+        source = str(self.params.demonstrations)
+        expert = load_demonstrations(source)
+        check_fit(expert, *self.spaces, env_id=self.env_id, source=source)
         return expert
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:

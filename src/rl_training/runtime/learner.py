@@ -42,6 +42,7 @@ class Learner(Stateful, ABC):
     bears_stale_data: ClassVar[bool] = False  # whether rollouts of an older policy may be learned from
     shares_updates: ClassVar[bool] = False  # whether several learners may share the rows of an update
     state_parts: ClassVar[tuple[str, ...]] = ("algorithm", "rng")
+    env_id: str = ""  # of the environments that it learns in
     params: Any  # a `LiveParams`; subclasses declare the `Params` whose fields it has
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
@@ -56,6 +57,11 @@ class Learner(Stateful, ABC):
     def parse(cls, raw: Mapping[str, Any], *, horizon: int | None) -> ParsedParams:
         """A user's keys as parameters and controls; a ConfigError has one line for each problem."""
         return parse_params(cls.Params, cls.controls, raw, horizon=horizon)
+
+    @classmethod
+    def idle(cls, spaces: Spaces) -> dict[str, str]:
+        """Names of parameters that have no effect in these spaces, and why."""
+        return {}
 
     @classmethod
     def build_seeded(cls, params: Any, spaces: Spaces, *, seed: int, device: torch.device) -> Any:

@@ -19,7 +19,7 @@ from rl_training.data.trees import Tree, flatten_time, to_tensors
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import MuZeroModel, MuZeroOptions, PlanningModel
 from rl_training.models.options import options_from
-from rl_training.models.torsos import TorsoOptions
+from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
 from rl_training.ops.unroll import ENDS, unroll_targets
 from rl_training.runtime.controls import (
     LEARNING_RATE,
@@ -53,6 +53,10 @@ class PlannerLearner(ReplayLearner):
     priority_alpha = "priority_alpha"
     params: PlannerParams
     algorithm: MuZero
+
+    @classmethod
+    def idle(cls, spaces: Spaces) -> dict[str, str]:
+        return idle_beside_cnn(spaces.observation, "hidden_sizes")
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> MuZero:

@@ -15,6 +15,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Stateful, UpdateResult
+from rl_training.algorithms.params import Params
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSource, make_envs
 from rl_training.envs.space_codec import describe_spaces
@@ -24,7 +25,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.fitting import load_fitting, loading_part
 from rl_training.experiment.trust import sign
 from rl_training.kernels import using
-from rl_training.models.torsos import has_image
+from rl_training.models.images import has_image
 from rl_training.runtime.collector import layout_of
 from rl_training.runtime.engine import engine_for
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
@@ -272,13 +273,25 @@ class Session(Stateful):
 
 
 def make_learner(config: TrainConfig, spaces: Spaces) -> Learner:
-    return config.learner_class()(
-        config.parsed_params().params,
+    learner_class, params = config.learner_class(), config.parsed_params().params
+    refuse_idle(params, learner_class.idle(spaces))
+    learner: Learner = learner_class(
+        params,
         spaces,
         num_envs=config.num_envs,
         seed=derive_seed(config.seed, WEIGHTS),
         device=resolve_device(config.device),
     )
+    learner.env_id = config.env_id
+    return learner
+
+
+def refuse_idle(params: Params, idle: Mapping[str, str]) -> None:
+    """Parameters without effect are refused unless they have their defaults, as in a config that spells out all."""
+    defaults = {name: field.default for name, field in type(params).model_fields.items()}
+    changed = [name for name in idle if name in defaults and getattr(params, name) != defaults[name]]
+    if changed:
+        raise ConfigError("\n".join(f"{name} has no effect {idle[name]}; leave it out" for name in changed))
 
 
 def default_threads(envs: Envs) -> int:
