@@ -76,14 +76,14 @@ MUTANTS = [
     ),
     Mutant(
         "training again doubles the budget",
-        "api/algorithms.py",
+        "api/agent.py",
         "steps = self._budget if total_timesteps is None else total_timesteps",
         "steps = session.config.total_timesteps if total_timesteps is None else total_timesteps",
         API,
     ),
     Mutant(
         "training for no step trains the default",
-        "api/algorithms.py",
+        "api/agent.py",
         "steps = self._budget if total_timesteps is None else total_timesteps",
         "steps = total_timesteps or self._budget",
         API,

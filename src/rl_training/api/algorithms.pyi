@@ -89,6 +89,7 @@ class PPO(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -128,6 +129,7 @@ class PPO(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -164,6 +166,7 @@ class A2C(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -198,6 +201,7 @@ class A2C(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -225,6 +229,7 @@ class TRPO(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -265,6 +270,7 @@ class TRPO(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -300,6 +306,7 @@ class RecurrentPPO(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -342,6 +349,7 @@ class RecurrentPPO(Agent):
         hidden_sizes: tuple[int, ...] = (64,),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -371,7 +379,7 @@ class IMPALA(Agent):
         env: an id, module:factory, or something that makes or is an environment
         learning_rate: step size of the optimizer
         gamma: discount of a step
-        gae_lambda: decay of the V-trace traces; the paper's is 1
+        gae_lambda: decay of V-trace's traces, as in SEED RL; the paper's is 1
         ent_coef: weight of the entropy bonus
         max_grad_norm: bound on the norm of the gradient
         normalize_advantages: bring advantages to mean 0 and deviation 1, batch by batch
@@ -381,6 +389,7 @@ class IMPALA(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -420,6 +429,7 @@ class IMPALA(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -448,7 +458,7 @@ class APPO(Agent):
         env: an id, module:factory, or something that makes or is an environment
         learning_rate: step size of the optimizer
         gamma: discount of a step
-        gae_lambda: decay of the V-trace traces; the paper's is 1
+        gae_lambda: decay of V-trace's traces, as in SEED RL; the paper's is 1
         ent_coef: weight of the entropy bonus
         max_grad_norm: bound on the norm of the gradient
         normalize_advantages: bring advantages to mean 0 and deviation 1, batch by batch
@@ -458,6 +468,7 @@ class APPO(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -499,6 +510,7 @@ class APPO(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -541,6 +553,7 @@ class PPG(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -585,6 +598,7 @@ class PPG(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -630,6 +644,7 @@ class GAIL(Agent):
         hidden_sizes: widths of the hidden layers for vectors
         activation: between the layers of an MLP
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -677,6 +692,7 @@ class GAIL(Agent):
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         normalize_obs: bool = False,
@@ -720,6 +736,7 @@ class Dreamer(Agent):
         learning_starts: rows in the replay before the first update
         random_steps: environment steps at the beginning that act at random
         size: of all networks
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         num_bins: of the reward's and the value's distributions
         sequence_length: observations in each of them
         train_ratio: observations replayed for each step of the environments
@@ -750,6 +767,7 @@ class Dreamer(Agent):
         learning_starts: int = 1000,
         random_steps: int = 0,
         size: Literal['nano', 'xxs', 'xs', 's', 'm', 'l', 'xl'] = 'xs',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         num_bins: int = 255,
         sequence_length: int = 64,
         train_ratio: float = 32.0,
@@ -819,6 +837,7 @@ class MuZero(Agent):
         adam_eps: added to the optimizer's denominator
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         latent_size: width of a latent state
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -869,6 +888,7 @@ class MuZero(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -912,6 +932,7 @@ class GumbelMuZero(Agent):
         adam_eps: added to the optimizer's denominator
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         latent_size: width of a latent state
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -961,6 +982,7 @@ class GumbelMuZero(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -1001,6 +1023,7 @@ class EfficientZero(Agent):
         adam_eps: added to the optimizer's denominator
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         latent_size: width of a latent state
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -1059,6 +1082,7 @@ class EfficientZero(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -1110,6 +1134,7 @@ class ScaleZero(Agent):
         adam_eps: added to the optimizer's denominator
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         latent_size: width of the transformer
         hidden_size: of an expert
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -1168,6 +1193,7 @@ class ScaleZero(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,

@@ -70,7 +70,7 @@ class ImageFormat:
 
 
 def image_format(space: gym.Space, layout: ImageLayout) -> ImageFormat:
-    """What `layout` says, or what the shape suggests; a guess is said to be one."""
+    """The format that `layout` names, or that the shape suggests; a warning says when it is a guess."""
     shape = space.shape or ()
     black, white = 0.0, 1.0
     if isinstance(space, spaces.Box) and space.low.min() < space.high.max():
