@@ -6,9 +6,9 @@ The table goes to a marked section of `docs/reliability.md`. A bug that no test 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,12 +16,19 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+import gymnasium  # noqa: F401 - libraries are loaded once, here, and the package in every child
+import numba  # noqa: F401
+import pydantic  # noqa: F401
+import pytest
+import torch
+
 from benchmarks.compare_sb3 import write_section
 from benchmarks.mutants.mutant import PACKAGE, ROOT, Mutant
 from benchmarks.mutants.table import FAMILIES
 
 PAGE = ROOT / "docs" / "reliability.md"
 KILLED = 1  # pytest's exit code for tests that failed
+os.environ["OMP_NUM_THREADS"] = "1"
 SECONDS = 300  # a test that hangs has noticed, too
 
 
@@ -30,16 +37,19 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="bugs whose description or family has this text")
     parser.add_argument("--no-page", action="store_true", help=f"print only, leave {PAGE.relative_to(ROOT)} alone")
     args = parser.parse_args()
+    torch.set_num_threads(1)  # no thread runs where a child is forked
     chosen = {
         family: [m for m in mutants if args.only in m.bug or args.only in family]
         for family, mutants in FAMILIES.items()
     }
+    clean = sorted({test for mutants in chosen.values() for mutant in mutants for test in mutant.tests})
+    if not clean:
+        parser.error(f"no planted bug is described by {args.only!r}")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
         for part in ("src", "tests"):
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / part, copy / part)  # with the times of files, so that bytecode stays good
         shutil.copy(ROOT / "pyproject.toml", copy)
-        clean = sorted({test for mutants in chosen.values() for mutant in mutants for test in mutant.tests})
         if run_tests(copy, clean, timeout=len(clean) * SECONDS):
             print("the tests fail without any bug")
             return 2
@@ -60,29 +70,36 @@ def main() -> int:
 def attempt(copy: Path, mutant: Mutant) -> tuple[bool, float]:
     """(whether a test noticed, the seconds it took); the copy is as it was afterwards."""
     path, started = copy / PACKAGE / mutant.file, time.perf_counter()
-    source = path.read_text()
+    source, written = path.read_text(), path.stat().st_mtime_ns
     path.write_text(mutant.planted(source))
     try:
         killed = run_tests(copy, mutant.tests, timeout=SECONDS) == KILLED
     finally:
         path.write_text(source)
+        os.utime(path, ns=(written, written))  # its bytecode is good again
     return killed, time.perf_counter() - started
 
 
 def run_tests(copy: Path, tests: Sequence[str], *, timeout: float) -> int:
-    """pytest's exit code."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",  # a file may change twice in a second, which its bytecode would not show
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{t}" for t in tests)]
-    try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
+    """pytest's exit code, from a child that has the libraries of this process and imports the package anew."""
+    child = multiprocessing.get_context("fork").Process(target=_be_pytest, args=(copy, tests))
+    child.start()
+    child.join(timeout)
+    if child.is_alive():
+        child.kill()
+        child.join()
         return KILLED
-    return done.returncode
+    return child.exitcode or 0
+
+
+def _be_pytest(copy: Path, tests: Sequence[str]) -> None:
+    os.chdir(copy)
+    sys.path[:0] = [str(copy / "src"), str(copy)]
+    sys.dont_write_bytecode = True
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)]))
 
 
 def report(rows: list[tuple[str, Mutant, bool]]) -> str:
