@@ -32,6 +32,7 @@ PICTURES = {
     "float from -1": spaces.Box(-1.0, 1.0, (3, 20, 20), np.float32),
     "no channels": spaces.Box(0, 255, (20, 24), np.uint8),
     "bits": spaces.MultiBinary([20, 20]),
+    "booleans": spaces.Box(0, 1, (20, 20, 3), np.bool_),
 }
 
 
@@ -65,6 +66,7 @@ def test_a_picture_goes_through_a_cnn_scaled_by_the_bounds_of_its_space(name: st
         spaces.Box(0, 255, (4,), np.uint8),
         spaces.Box(0, 1, (15, 15, 3), np.float32),
         spaces.Box(-np.inf, np.inf, (30, 20), np.float32),
+        spaces.Box(-np.finfo(np.float32).max, np.finfo(np.float32).max, (30, 20), np.float32),
         spaces.Box(0, 1, (2, 20, 20, 3), np.float32),
     ],
     ids=str,

@@ -56,10 +56,7 @@ def _wrong_observations(obs: Tree, space: gym.Space) -> str | None:
     if isinstance(obs, dict) or isinstance(expected, dict):
         own, theirs = (set(tree) if isinstance(tree, dict) else set() for tree in (obs, expected))
         if own != theirs:
-            kinds = [
-                f"a mapping with the keys {', '.join(sorted(keys))}" if keys else "one array" for keys in (own, theirs)
-            ]
-            return f"the observations are {kinds[0]}, and the environment's {kinds[1]}"
+            return f"the observations are {_described(own)}, and the environment's {_described(theirs)}"
         return next(filter(None, (_wrong_observations(obs[key], space[key]) for key in own)), None)  # type: ignore[index]
     shape = tuple(obs.shape[1:])
     return None if shape == expected else f"the observations have shape {shape}, and the environment's {expected}"

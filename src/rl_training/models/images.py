@@ -18,6 +18,7 @@ from torch import Tensor
 from rl_training.envs.types import ImageLayout, channels_last
 
 SMALLEST_SIDE = 16  # of an image that is not made of bytes
+LARGEST = 1e30  # bounds beyond it mean none
 
 
 def is_image(space: gym.Space) -> bool:
@@ -41,8 +42,8 @@ def is_all_images(space: gym.Space) -> bool:
 
 def _has_one_range(space: gym.Space) -> bool:
     if isinstance(space, spaces.Box):
-        alike = all((bound == bound.flat[0]).all() for bound in (space.low, space.high))
-        return bool(alike and space.is_bounded() and space.low.flat[0] < space.high.flat[0])
+        low, high = float(space.low.flat[0]), float(space.high.flat[0])
+        return bool((space.low == low).all() and (space.high == high).all() and -LARGEST < low < high < LARGEST)
     return isinstance(space, spaces.MultiBinary)
 
 
