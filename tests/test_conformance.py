@@ -91,6 +91,7 @@ def test_a_checkpoint_evaluates_and_predicts(algo: str, kernels: str, tmp_path: 
     assert len(evaluation.returns) == 3
     session = load_session(run_dir)
     space = session.spaces.observation
+    space.seed(0)
     batch = np.stack([space.sample() for _ in range(4)])
     actions, state = predict(session, batch)
     single, _ = predict(session, batch[0])
