@@ -256,6 +256,19 @@ def test_a_batch_has_the_observations_along_its_windows() -> None:
     assert batch["has_reward"].T.tolist() == [[True] * 2, [True] * 2, [True, False]]
 
 
+def test_past_a_termination_whose_observation_is_not_written_yet_nothing_is_learned() -> None:
+    """MuZero knows that a terminal state is worth 0; a transformer that reads observations has nothing to read."""
+    params = ScaleZeroParams(unroll_steps=3, n_steps=1, hidden_sizes=(8,), latent_size=8, hidden_size=8)
+    space = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(3))
+    learner = ScaleZeroLearner(params, space, num_envs=1, seed=0, device=torch.device("cpu"))
+    rollout = rollout_of(6, ends=(5,))
+    learner.replay.add(replace(rollout, extras={**rollout.extras, SEARCH_POLICY: torch.ones(6, 1, 3) / 3}))
+    batch = learner.batch((np.zeros(1, dtype=int), np.array([4])), np.ones(1))
+    assert batch["has_obs"][:, 0].tolist() == [True, True, False, False]
+    assert batch["has_value"][:, 0].tolist() == [True, True, False, False]
+    assert batch["has_reward"][:, 0].tolist() == [True, True, False]
+
+
 # ---- adapters
 
 

@@ -229,6 +229,13 @@ MUTANTS = [
         SCALEZERO,
     ),
     Mutant(
+        "ScaleZero learns rewards of steps to where nobody was",
+        "runtime/scalezero_trainer.py",
+        '"has_reward": batch["has_reward"] & has_obs[:-1]',
+        '"has_reward": batch["has_reward"]',
+        SCALEZERO,
+    ),
+    Mutant(
         "imagined steps are not divided by K",
         "algorithms/muzero.py",
         "scale = like.new_full((unroll_steps + 1, 1), 1.0 / max(unroll_steps, 1))",
@@ -254,7 +261,7 @@ MUTANTS = [
         "data/ratio.py",
         "        self._owed += steps * updates_per_step\n",
         "        self._owed = steps * updates_per_step\n",
-        ("test_conformance.py::test_a_control_changes_the_training_itself[muzero-replay_ratio]", *LEARNER),
+        LEARNER,
     ),
     Mutant(
         "a termination is bootstrapped",
