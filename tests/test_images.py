@@ -29,6 +29,7 @@ PICTURES = {
     "uint8 up to 1": spaces.Box(0, 1, (20, 20, 3), np.uint8),
     "uint8 from 10 to 20": spaces.Box(10, 20, (20, 20, 3), np.uint8),
     "float": spaces.Box(0.0, 1.0, (20, 20, 3), np.float32),
+    "float up to 4": spaces.Box(0.0, 4.0, (20, 20, 3), np.float32),
     "float from -1": spaces.Box(-1.0, 1.0, (3, 20, 20), np.float32),
     "no channels": spaces.Box(0, 255, (20, 24), np.uint8),
     "bits": spaces.MultiBinary([20, 20]),
