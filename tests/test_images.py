@@ -21,7 +21,7 @@ from rl_training.models.images import is_image
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.observation_codec import ObsReader
 from rl_training.models.torsos import ImageTorso, VectorTorso, make_torso
-from rl_training.runtime.session import default_threads
+from rl_training.runtime.threads import default_threads
 from support import DictEnv, IdentityImageEnv, policy_options, torso_options
 
 PICTURES = {
@@ -42,7 +42,7 @@ def extremes(space: gym.Space) -> tuple[torch.Tensor, torch.Tensor]:
     if isinstance(space, spaces.MultiBinary):
         return torch.zeros(1, *space.shape, dtype=torch.int8), torch.ones(1, *space.shape, dtype=torch.int8)
     assert isinstance(space, spaces.Box)
-    return torch.from_numpy(space.low[None]), torch.from_numpy(space.high[None])
+    return torch.from_numpy(np.stack([space.low])), torch.from_numpy(np.stack([space.high]))
 
 
 @pytest.mark.parametrize("name", PICTURES)

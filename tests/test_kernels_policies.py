@@ -22,7 +22,7 @@ from rl_training.kernels.losses import ppo_gradient
 from rl_training.kernels.policies import array_policy
 from rl_training.models.actor_critic import ActorCritic, Evaluated
 from rl_training.runtime.collector import LocalCollector
-from rl_training.runtime.session import limit_threads
+from rl_training.runtime.threads import limit_threads
 from support import policy_options
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}

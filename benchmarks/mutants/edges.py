@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         "images take every core, whatever OMP_NUM_THREADS says",
-        "runtime/session.py",
+        "runtime/threads.py",
         "return min(cores, int(allowed)) if allowed.isdecimal() and int(allowed) else cores",
         "return cores",
         IMAGES,

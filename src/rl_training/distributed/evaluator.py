@@ -13,7 +13,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import using
 from rl_training.runtime.evaluation import Evaluation, evaluate
 from rl_training.runtime.policy import PolicySnapshot, apply_snapshot
-from rl_training.runtime.session import default_threads, limit_threads
+from rl_training.runtime.threads import default_threads, limit_threads
 
 
 class EvaluatingWorker:

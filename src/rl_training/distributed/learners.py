@@ -18,7 +18,8 @@ from rl_training.errors import RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import Mode, using
 from rl_training.runtime.learner import Learner
-from rl_training.runtime.session import limit_threads, make_learner
+from rl_training.runtime.session import make_learner
+from rl_training.runtime.threads import limit_threads
 
 PATIENCE = timedelta(minutes=5)  # for the slowest learner
 

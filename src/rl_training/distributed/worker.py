@@ -19,7 +19,8 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import Mode, using
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.policy import PolicySnapshot
-from rl_training.runtime.session import default_threads, limit_threads, seed_globals
+from rl_training.runtime.session import seed_globals
+from rl_training.runtime.threads import default_threads, limit_threads
 
 
 def build_policy(config: TrainConfig, spaces: Spaces) -> Any:

@@ -70,3 +70,11 @@ def _refusal(model: type[Params], key: str, accepted: list[str]) -> str:
         if key.removeprefix(name) in SUFFIXES:
             return f"{key}: {cure}"
     return unknown_key("algo_kwargs", key, accepted)
+
+
+def refuse_idle(params: Params, idle: Mapping[str, str]) -> None:
+    """Parameters without effect are refused unless they have their defaults, as in a config that spells out all."""
+    defaults = {name: field.default for name, field in type(params).model_fields.items()}
+    changed = [name for name in idle if name in defaults and getattr(params, name) != defaults[name]]
+    if changed:
+        raise ConfigError("\n".join(f"{name} has no effect {idle[name]}; leave it out" for name in changed))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -12,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Stateful, UpdateResult
-from rl_training.algorithms.params import Params
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSource, make_envs
 from rl_training.envs.space_codec import describe_spaces
@@ -25,16 +22,17 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.fitting import load_fitting, loading_part
 from rl_training.experiment.trust import sign
 from rl_training.kernels import using
-from rl_training.models.images import has_image
 from rl_training.runtime.collector import layout_of
 from rl_training.runtime.engine import engine_for
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.memory import refuse_too_much
 from rl_training.runtime.meter import Meter
+from rl_training.runtime.params import refuse_idle
 from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.progress import Progress
 from rl_training.runtime.stopping import Interruption, active
+from rl_training.runtime.threads import default_threads, limit_threads
 
 _log = logging.getLogger(__name__)
 
@@ -284,29 +282,6 @@ def make_learner(config: TrainConfig, spaces: Spaces) -> Learner:
     )
     learner.env_id = config.env_id
     return learner
-
-
-def refuse_idle(params: Params, idle: Mapping[str, str]) -> None:
-    """Parameters without effect are refused unless they have their defaults, as in a config that spells out all."""
-    defaults = {name: field.default for name, field in type(params).model_fields.items()}
-    changed = [name for name in idle if name in defaults and getattr(params, name) != defaults[name]]
-    if changed:
-        raise ConfigError("\n".join(f"{name} has no effect {idle[name]}; leave it out" for name in changed))
-
-
-def default_threads(envs: Envs) -> int:
-    """Small networks lose time to a second thread; images gain, up to what `OMP_NUM_THREADS` allows."""
-    if not has_image(envs.spaces.observation):
-        return 1
-    allowed = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level
-    cores = os.cpu_count() or 1
-    return min(cores, int(allowed)) if allowed.isdecimal() and int(allowed) else cores
-
-
-def limit_threads(count: int) -> None:
-    """For torch and for the BLAS that NumPy brings, which would take every core for a matrix of a few kilobytes."""
-    torch.set_num_threads(count)
-    threadpool_limits(limits=count, user_api="blas")
 
 
 def seed_globals(seed: int) -> None:
