@@ -123,7 +123,8 @@ def test_a_control_changes_the_training_itself(
         plain_states[algo] = train_state(base)[1]
     value = base.parsed_params().params.model_dump()[control.name]
     other = _another(control, value)
-    points = [[0, NEVER_BINDS if value is None else value], [128, other]]
+    # It has three quarters of the run to make a difference, so it goes further away.
+    points = [[0, NEVER_BINDS if value is None else value], [128, 0.1 * other if value and other < value else other]]
     schedule = {"kind": "piecewise", "points": points, "interpolation": "step"}
     for changes in ({control.name: other}, {f"{control.name}_schedule": schedule}):
         _, state = train_state(small_config(algo, tmp_path, total_timesteps=512, algo_kwargs=changes))
