@@ -12,6 +12,7 @@ from pathlib import Path
 
 POLL_S = 0.5
 GRACE_S = 5.0
+LONGEST_S = 30.0
 
 
 def marked_processes(variable: str) -> list[int]:
@@ -31,11 +32,14 @@ def main(variable: str) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_S)
     time.sleep(GRACE_S)
-    for pid in marked_processes(variable):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    deadline = time.monotonic() + LONGEST_S
+    while (left := set(marked_processes(variable)) - {os.getpid()}) and time.monotonic() < deadline:
+        for pid in left:  # on a busy machine some have only just been started
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(POLL_S)
 
 
 if __name__ == "__main__":
