@@ -160,6 +160,7 @@ def leave(last_words: str, exit_code: int) -> NoReturn:
 
 
 _active: Stopper | None = None
+_UNREACHED = Stopper()  # by signals: it stands in where none is active
 
 
 def exit_code(*, otherwise: int) -> int:
@@ -195,5 +196,6 @@ def stoppable() -> Iterator[Stopper]:
 
 def active() -> Stopper:
     """The stopper of the main thread; elsewhere, and where there is none, one that no signal reaches."""
-    here = threading.current_thread() is threading.main_thread()
-    return _active if here and _active is not None else Stopper()
+    if _active is None or threading.current_thread() is not threading.main_thread():
+        return _UNREACHED
+    return _active
