@@ -23,7 +23,8 @@ from rl_training.runtime.loop import run_training
 from rl_training.runtime.session import Session
 
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
-POLICY = {f"models.actor_critic.ActorCritic.{name}" for name in ("act", "evaluate_actions", "values")}
+ACTOR, CRITIC, SCORER = (f"models.actor_critic.ActorCritic.{name}" for name in ("act", "values", "evaluate_actions"))
+POLICY = {ACTOR, CRITIC, SCORER}
 OPTIMIZER = "algorithms.optimizer.FlatOptimizer.apply_gradient"  # its first step, which makes the state, is torch's own
 WORLD_MODEL = {
     "models.normed.NormedActivation.forward",
@@ -35,7 +36,7 @@ SEARCH = {"search.search.simulate"}
 # The plain functions that a run of the algorithm's small preset calls, and that kernels take over.
 EXPECTED: dict[str, set[str]] = {
     "ppo": {*POLICY, "algorithms.ppo.PPO.update"},
-    "a2c": {*POLICY, "algorithms.a2c.A2C.update"},
+    "a2c": {ACTOR, CRITIC, "algorithms.a2c.A2C.update"},
     "trpo": {*POLICY, "models.actor_critic.ActorCritic.distribution"}
     | {f"algorithms.trpo.TRPO.{name}" for name in ("update_critic", "fisher_product")},
     "impala": POLICY,

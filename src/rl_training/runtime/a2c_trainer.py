@@ -9,10 +9,12 @@ from rl_training.algorithms.base import UpdateResult
 from rl_training.data.rollout import Rollout
 from rl_training.runtime.actor_critic_learner import ActorCriticLearner
 from rl_training.runtime.manager import trainer_for
+from rl_training.runtime.policy import VALUES
 
 
 class A2CLearner(ActorCriticLearner):
     Params = A2CParams
+    reads = (VALUES,)
     algorithm_class = A2C
     params: A2CParams
     algorithm: A2C
