@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn must-fail mutants bench bench-ray docs clean
+.PHONY: setup train test lint format learn must-fail mutants chaos soak bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -42,6 +42,14 @@ must-fail: setup
 # Minutes: bugs that are planted one by one, each of which a test must notice.
 mutants: setup
 	$(RUN)python -m benchmarks.mutants
+
+# Minutes: runs that are killed again and again, files that are damaged and forged.
+chaos: setup
+	$(RUN)python -m benchmarks.chaos
+
+# An hour: long runs, whose memory, descriptors and speed must stay level.
+soak: setup
+	$(RUN)python -m benchmarks.soak
 
 # All are measured, also after one that misses its bar.
 PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl mujoco

@@ -38,8 +38,9 @@ class TRPOLearner(ActorCriticLearner):
         batch = self.flat_advantages(rollout)
         self.note_values(batch)
         yield self.update(self.share(batch))
+        of_critic = {name: batch[name] for name in ("obs", "values", "returns")}
         for _ in range(self.params.critic_updates):
-            for minibatch in self.minibatches(batch, self.params.num_minibatches):
+            for minibatch in self.minibatches(of_critic, self.params.num_minibatches):
                 yield self.algorithm.peers.averaged(self.algorithm.update_critic(minibatch))
         self.update_statistics(rollout)
 
