@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn must-fail mutants chaos soak bench bench-ray docs clean
+.PHONY: setup train test lint format learn must-fail mutants chaos soak audit bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -46,6 +46,11 @@ mutants: setup
 # Minutes: runs that are killed again and again, files that are damaged and forged.
 chaos: setup
 	$(RUN)python -m benchmarks.chaos
+
+# Known vulnerabilities of the oldest dependencies; without a network it says so.
+audit: setup
+	-$(RUN)pip install --quiet --constraint constraints.txt pip-audit
+	$(RUN)python -m benchmarks.audit
 
 # An hour: long runs, whose memory, descriptors and speed must stay level.
 soak: setup

@@ -37,3 +37,10 @@ def test_the_version_is_the_packages() -> None:
         [sys.executable, "-m", "rl_training", "--version"], capture_output=True, text=True, check=True
     )
     assert rl_training.__version__ in done.stdout
+
+
+def test_the_audit_asks_about_the_oldest_versions_that_are_allowed() -> None:
+    from benchmarks.audit import floors
+
+    wanted = ["torch>=2.10", "gymnasium[box2d]>=1.2,<2; extra == 'x'", "zensical; extra == 'docs'"]
+    assert floors(wanted) == ["gymnasium==1.2", "torch==2.10"]
