@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -227,6 +228,32 @@ def test_a_killed_raylet_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     _, err = driver.communicate(timeout=15)
     assert driver.returncode == 1
     assert "error: Ray's node manager (raylet) was ended by SIGKILL; resume the run" in err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_saves_and_ends_the_run(signum: signal.Signals, tmp_path: Path) -> None:
+    """As a terminal and a batch system send it: to the whole group."""
+    driver = start_driver(tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    (run_dir,) = tmp_path.glob("ppo/*/*")
+    before = load_checkpoint(run_dir)["progress"]["global_step"]
+    os.killpg(driver.pid, signum)
+    _, err = driver.communicate(timeout=30)
+    assert driver.returncode == 128 + signum
+    assert "Traceback" not in err
+    assert load_checkpoint(run_dir)["progress"]["global_step"] > before
+
+
+def test_what_environments_print_on_workers_does_not_spoil_json(tmp_path: Path) -> None:
+    flags = ["--backend", "ray", "--workers", "1", "--display", "none", "--json", "--total-timesteps", "128"]
+    command = ["train", "ppo", "--env", "troubled_envs:Talkative", "--num-envs", "2", "--eval-episodes", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rl_training", *command, *flags, "--output-dir", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["run_dir"]
 
 
 def test_this_machine_is_neither_a_cluster_that_others_name_nor_open_to_them() -> None:
