@@ -16,7 +16,7 @@ def algorithms_stub() -> str:
     """`api/algorithms.pyi`: every managed class with its parameters and their descriptions."""
     imports = "from collections.abc import Mapping\nfrom typing import Any, ClassVar, Literal, TypedDict\n\n"
     imports += "from typing_extensions import Unpack\n\n"
-    imports += "from rl_training.api.agent import Agent\nfrom rl_training.envs.factory import EnvSource\n\n"
+    imports += "from rl_training.api.agent import Agent\nfrom rl_training.envs.sources import EnvSource\n\n"
     common = ["class RunKeys(TypedDict, total=False):", *_keys(config_parameters()), ""]
     classes = [_class_stub(row) for row in REGISTRY.values()]
     return HEAD + imports + "\n".join([*common, *classes]) + "\nMANAGED: dict[str, type[Agent]]\n"

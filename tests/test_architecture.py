@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
-# Imports point to the left. Three modules at the root and the tools of compiled code are places of their own.
+# Imports point to the left. The modules at the root and the tools of compiled code are places of their own.
 LINE = (
     "errors",
+    "naming",
     "replaceable",
     "ops",
     "data",

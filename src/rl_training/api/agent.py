@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from rl_training.envs.factory import PYTHON_PREFIX, EnvSource, source_name
+from rl_training.envs.sources import EnvSource, config_name
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpointing import save_tree
 from rl_training.experiment.config import TrainConfig, make_config
@@ -20,6 +20,13 @@ from rl_training.runtime.workflows import TrainResult, predict, train_session
 AgentT = TypeVar("AgentT", bound="Agent")
 
 
+def config_keys(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of `TrainConfig` as they are, and those of the algorithm under `algo_kwargs`."""
+    known = {key: value for key, value in overrides.items() if key in TrainConfig.model_fields}
+    params = {key: value for key, value in overrides.items() if key not in known}
+    return {**known, "algo_kwargs": {**known.get("algo_kwargs", {}), **params}}
+
+
 class Agent:
     """Trains, evaluates, predicts, saves and loads, in memory; `rl_training.train_run` is for runs on disk."""
 
@@ -31,12 +38,8 @@ class Agent:
 
         Several environments at once are `tasks=[...]` in place of `env`.
         """
-        known = {key: value for key, value in overrides.items() if key in TrainConfig.model_fields}
-        params = {key: value for key, value in overrides.items() if key not in known}
-        if env is not None:
-            known["env_id"] = env if isinstance(env, str) else PYTHON_PREFIX + source_name(env)
-        algo_kwargs = {**known.pop("algo_kwargs", {}), **params}
-        config = make_config({"algo": self.algo, **known, "algo_kwargs": algo_kwargs})
+        named = {} if env is None else {"env_id": config_name(env)}
+        config = make_config({"algo": self.algo, **config_keys(overrides), **named})
         self._budget = config.total_timesteps
         self._session = Session(config, env=None if isinstance(env, str) else env)
 
@@ -90,12 +93,14 @@ class Agent:
         env: EnvSource | None = None,
         which: str | int = "latest",
         trust: bool = False,
+        **changes: Any,
     ) -> AgentT:
-        """Loads what `save` wrote, a checkpoint or a run. An environment that was a Python object is passed again.
+        """Loads what `save` wrote, a checkpoint or a run; `changes` are keys as the class itself takes them.
 
-        What a file names that you did not make here is imported only with `trust`, or if you give it again as `env`.
+        An environment that was a Python object is passed again as `env`; another one begins new episodes. What a file
+        names that you did not make here is imported only with `trust`, or if you give it again.
         """
-        opened = open_checkpoint(path, which=which, env=env, trust=trust)
+        opened = open_checkpoint(path, which=which, env=env, trust=trust, changes=config_keys(changes))
         algo = opened.config.algo
         if algo != cls.algo:
             raise CheckpointError(f"{path} holds {algo!r}; load it with {REGISTRY[algo].class_name}")

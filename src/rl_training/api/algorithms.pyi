@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypedDict
 from typing_extensions import Unpack
 
 from rl_training.api.agent import Agent
-from rl_training.envs.factory import EnvSource
+from rl_training.envs.sources import EnvSource
 
 class RunKeys(TypedDict, total=False):
     tasks: list[str]

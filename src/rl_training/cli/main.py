@@ -10,10 +10,12 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rl_training import __version__
 from rl_training.errors import RLTrainingError
+from rl_training.naming import also_import_from
 from rl_training.runtime.stopping import SIGNALS, stoppable
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")  # as torch says it
@@ -105,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _top_parser().parse_args(arguments or ["--help"])
         return 2
     name, verb = arguments[0], VERBS[arguments[0]]
+    also_import_from(Path.cwd())
     try:
         with stoppable():
             return _run(name, verb, arguments[1:])

@@ -19,7 +19,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.distributed.connection import LOST, MAX_DEATHS, connect, processors, ray
 from rl_training.distributed.overlap import Overlap
 from rl_training.distributed.worker import CollectingWorker, to_wire
-from rl_training.envs.factory import EnvSource
+from rl_training.envs.sources import EnvSource
 from rl_training.envs.types import Envs
 from rl_training.errors import EnvironmentFault, RLTrainingError
 from rl_training.experiment.config import TrainConfig

@@ -7,7 +7,8 @@ from typing import Any
 
 from rl_training.distributed.connection import LOST, MAX_DEATHS, connect, processors, ray
 from rl_training.distributed.worker import build_policy, from_wire, to_wire
-from rl_training.envs.factory import EnvSource, make_envs
+from rl_training.envs.factory import make_envs
+from rl_training.envs.sources import EnvSource
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import using

@@ -12,7 +12,8 @@ import torch
 from rl_training.algorithms.params import LiveParams
 from rl_training.data.fragments import Fragment, to_fragment
 from rl_training.data.trees import tree_map
-from rl_training.envs.factory import EnvSource, make_envs
+from rl_training.envs.factory import make_envs
+from rl_training.envs.sources import EnvSource
 from rl_training.envs.timed import TimedEnvs
 from rl_training.envs.types import Spaces
 from rl_training.experiment.config import TrainConfig

@@ -1,8 +1,7 @@
-"""The one place where environments are made: by Gymnasium id, `package.module:factory`, or a callable."""
+"""The one place where environments are made, whatever they were given as."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ import gymnasium as gym
 from rl_training.envs.answers import check_spaces
 from rl_training.envs.multitask import MultiTaskEnvs, split_evenly
 from rl_training.envs.processes import AsyncEnvs
+from rl_training.envs.sources import EnvSource, is_instance, maker, registered, source_name, takes_num_envs
 from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.timed import TimedEnvs
 from rl_training.envs.types import Envs, Spaces
@@ -22,8 +22,6 @@ from rl_training.envs.wrappers import apply_wrappers, parse_wrappers
 from rl_training.errors import EnvironmentFault, import_extra
 
 Backend = Literal["auto", "sync", "async", "native", "atari", "envpool"]
-EnvSource = str | Callable[..., gym.Env]
-PYTHON_PREFIX = "python:"  # how a config names an environment that was a callable
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class EnvSpec:
 
     @property
     def name(self) -> str:
-        return self.source if isinstance(self.source, str) else source_name(self.source)
+        return source_name(self.source)
 
     @property
     def has_time_limit(self) -> bool:
@@ -48,25 +46,36 @@ class EnvSpec:
         if any(name == "time_limit" for name, _ in parse_wrappers(self.wrappers)):
             return True
         sources: Sequence[EnvSource] = self.tasks or [self.source]
-        registered = [_registered(source) for source in sources if isinstance(source, str)]
-        return bool(registered) and all(spec is not None and spec.max_episode_steps for spec in registered)
-
-
-def source_name(source: Callable[..., gym.Env]) -> str:
-    """How a callable is called in configs and errors."""
-    return getattr(source, "__name__", type(source).__name__)
+        known = [source.spec if is_instance(source) else registered(source) for source in sources]
+        return all(spec is not None and spec.max_episode_steps for spec in known)
 
 
 def make_env(spec: EnvSpec, **kwargs: Any) -> gym.Env:
     """A single environment with its wrappers; every failure to make one names it."""
-    make = spec.source if callable(spec.source) else _maker(spec.source)
-    with _named(spec):
-        env = make(**{**spec.kwargs, **kwargs})
+    return _single(spec, _made(spec, **kwargs))
+
+
+def _single(spec: EnvSpec, env: Any) -> gym.Env:
     if not isinstance(env, gym.Env):
         raise EnvironmentFault(f"{spec.name!r} made {type(env).__name__}, which is not a gymnasium.Env")
     env = apply_wrappers(env, spec.wrappers)
     check_spaces(spec.name, env.observation_space, env.action_space)
     return env
+
+
+def _made(spec: EnvSpec, num_envs: int | None = None, **kwargs: Any) -> Any:
+    """The source itself if it is an environment, or else what it makes; it is told `num_envs` if it asks for it."""
+    given = {**spec.kwargs, **kwargs}
+    source = maker(spec.source) if isinstance(spec.source, str) else spec.source
+    if is_instance(source):
+        if given:
+            keys = ", ".join(given)
+            raise EnvironmentFault(f"{spec.name!r} was made before it could be given {keys}; pass a callable")
+        return source
+    if num_envs is not None and takes_num_envs(source):
+        given = {"num_envs": num_envs, **given}
+    with _named(spec):
+        return source(**given)
 
 
 @contextmanager
@@ -79,7 +88,10 @@ def _named(spec: EnvSpec) -> Iterator[None]:
 
 
 def make_envs(spec: EnvSpec, num_envs: int) -> Envs:
-    """The environments behind the backend that the spec names, or the quickest that fits."""
+    """The environments behind the backend that the spec names, or the quickest that fits.
+
+    There are `num_envs` of them, unless the source is an instance or makes a `VectorEnv` of another size.
+    """
     if spec.tasks:
         counts = split_evenly(num_envs, spec.tasks)
         groups = [replace(spec, source=task, tasks=()) for task in spec.tasks]
@@ -96,51 +108,44 @@ def choose_backend(spec: EnvSpec) -> str:
         return spec.backend
     if not isinstance(spec.source, str):
         return "sync"
-    registered = _registered(spec.source)
-    if registered is not None and str(registered.entry_point).startswith("ale_py"):
+    entry = registered(spec.source)
+    if entry is not None and str(entry.entry_point).startswith("ale_py"):
         if spec.wrappers:
             raise EnvironmentFault(
                 f"{spec.name} comes preprocessed and takes no wrappers; backend sync gives raw frames"
             )
         return "atari"
-    if registered is None or spec.wrappers:
+    if entry is None or spec.wrappers:
         return "sync"
-    return "native" if registered.vector_entry_point else "sync"
-
-
-def _maker(source: str) -> Callable[..., gym.Env]:
-    if source.startswith(PYTHON_PREFIX):
-        name = source.removeprefix(PYTHON_PREFIX)
-        raise EnvironmentFault(f"the environment was the Python callable {name!r}: pass it again as env=")
-    module, _, attribute = source.partition(":")
-    # Gymnasium writes `module:EnvId-v0` as well; a factory is an attribute, and an id has a version.
-    if attribute and attribute.isidentifier():
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise EnvironmentFault(f"cannot import the environment factory {source!r}: {error}") from error
-    _registered(source)
-    return partial(gym.make, source, disable_env_checker=True)
-
-
-def _registered(env_id: str) -> Any:
-    if env_id.startswith("ALE/"):
-        gym.register_envs(import_extra("ale_py", "atari"))
-    return gym.registry.get(env_id)
+    return "native" if entry.vector_entry_point else "sync"
 
 
 def _sync(spec: EnvSpec, num_envs: int) -> Envs:
-    return SyncEnvs([partial(make_env, spec)] * num_envs)
+    first = _made(spec, num_envs)
+    if isinstance(first, gym.vector.VectorEnv):
+        return _vector(spec, first)
+    others = 0 if is_instance(spec.source) else num_envs - 1
+    return SyncEnvs([partial(_single, spec, first), *[partial(make_env, spec)] * others])
+
+
+def _vector(spec: EnvSpec, envs: gym.vector.VectorEnv) -> Envs:
+    """A vector environment of the user's own."""
+    if spec.wrappers:
+        raise EnvironmentFault(f"{spec.name!r} is a VectorEnv, and wrappers are for single environments; wrap it first")
+    check_spaces(spec.name, *_single_spaces(envs))
+    return _adapted(envs)
 
 
 def _async(spec: EnvSpec, num_envs: int) -> Envs:
+    if is_instance(spec.source):
+        raise EnvironmentFault(f"backend 'async' makes environments, and {spec.name!r} is one; pass a callable")
     return AsyncEnvs([partial(make_env, spec)] * num_envs, timeout_s=spec.step_timeout_s, restarts=spec.restarts)
 
 
 def _native(spec: EnvSpec, num_envs: int) -> Envs:
     _needs_id(spec, "native")
-    registered = _registered(str(spec.source))
-    if registered is not None and registered.vector_entry_point is None:
+    entry = registered(spec.source)
+    if entry is not None and entry.vector_entry_point is None:
         raise EnvironmentFault(f"{spec.name} has no vector form of its own; use backend sync")
     with _named(spec):
         envs = gym.make_vec(str(spec.source), num_envs, vectorization_mode="vector_entry_point", **spec.kwargs)
@@ -148,21 +153,21 @@ def _native(spec: EnvSpec, num_envs: int) -> Envs:
     if isinstance(envs.single_action_space, gym.spaces.Discrete):
         # CartPole spends a quarter of its step on this check. A head made for the space samples nothing else.
         envs.action_space.contains = lambda x: True  # type: ignore[method-assign]
-    return VectorEnvs(envs, same_step=autoreset_is_same_step(envs), spaces=_single_spaces(envs))
+    return _adapted(envs)
 
 
 def _atari(spec: EnvSpec, num_envs: int) -> Envs:
     """ALE's C++ vector environment: preprocessing as in Machado et al. (2018), frames as `[stack, 84, 84]` bytes."""
     _needs_id(spec, "atari")
     vector_env = import_extra("ale_py.vector_env", "atari")
-    registered = _registered(str(spec.source))
-    if registered is None:
+    entry = registered(spec.source)
+    if entry is None:
         raise EnvironmentFault(f"unknown Atari environment {spec.name!r}; ids look like 'ALE/Pong-v5'")
-    from_id = {"repeat_action_probability": registered.kwargs["repeat_action_probability"]}
+    from_id = {"repeat_action_probability": entry.kwargs["repeat_action_probability"]}
     options = {**from_id, "num_threads": 1, **spec.kwargs}
     with _named(spec):
-        envs = vector_env.AtariVectorEnv(registered.kwargs["game"], num_envs, **options)
-    return VectorEnvs(envs, same_step=autoreset_is_same_step(envs), spaces=_single_spaces(envs))
+        envs = vector_env.AtariVectorEnv(entry.kwargs["game"], num_envs, **options)
+    return _adapted(envs)
 
 
 def _envpool(spec: EnvSpec, num_envs: int) -> Envs:
@@ -187,6 +192,10 @@ class _EnvPoolEnvs(VectorEnvs):
         self._ended[:] = False
         self._last_obs, _ = self._guard(self.envs.reset)
         return self._last_obs
+
+
+def _adapted(envs: gym.vector.VectorEnv) -> Envs:
+    return VectorEnvs(envs, same_step=autoreset_is_same_step(envs), spaces=_single_spaces(envs))
 
 
 def _single_spaces(envs: gym.vector.VectorEnv) -> Spaces:

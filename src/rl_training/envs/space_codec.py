@@ -30,6 +30,19 @@ def spaces_from(description: Any) -> Spaces:
         raise CheckpointError(f"the spaces in the checkpoint are not what this package writes: {error!r}") from error
 
 
+def same_form(one: Spaces, other: Spaces) -> bool:
+    """Whether a network for the one takes the other; bounds may differ."""
+    return all(_form(a) == _form(b) for a, b in zip(one, other, strict=True))
+
+
+def _form(space: spaces.Space) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _form(child) for key, child in space.items()}
+    if isinstance(space, spaces.Box):
+        return space.shape, space.dtype
+    return space
+
+
 def _describe(space: spaces.Space) -> dict[str, Any]:
     if isinstance(space, TaskObservations):
         tasks = [Spaces(space[column], action) for column, action in zip(space.columns, space.actions, strict=True)]

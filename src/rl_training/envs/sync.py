@@ -32,6 +32,11 @@ class SyncEnvs(Envs):
         self._valid = np.ones(self.num_envs, dtype=bool)
         self._discrete = isinstance(self.spaces.action, gym.spaces.Discrete)
 
+    @property
+    def kind(self) -> str:
+        """Names the classes, too: another environment may have the same name, and has another state."""
+        return f"{type(self).__name__} of {_classes(self.envs[0])}"
+
     def reset(self, seed: int) -> Any:
         for index, env in enumerate(self.envs):
             self._current = index
@@ -114,3 +119,9 @@ class SyncEnvs(Envs):
 
     def _fault(self, problem: str) -> EnvironmentFault:
         return EnvironmentFault(f"{self.at()}: {problem}")
+
+
+def _classes(env: gym.Env) -> str:
+    """The wrappers from the outermost on, and the environment."""
+    own = type(env).__name__
+    return f"{own}({_classes(env.env)})" if isinstance(env, gym.Wrapper) else own

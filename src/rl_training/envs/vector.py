@@ -36,6 +36,10 @@ class VectorEnvs(Envs):
         self._steps = 0
         self._last_obs: Any = None
 
+    @property
+    def kind(self) -> str:
+        return f"{type(self).__name__} of {type(self.envs).__name__}"
+
     def reset(self, seed: int) -> Any:
         self._ended = np.zeros(self.num_envs, dtype=bool)
         self._last_obs, _ = self._guard(self.envs.reset, seed=seed)

@@ -18,7 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from rl_training.envs.factory import Backend, EnvSource, EnvSpec
+from rl_training.envs.factory import Backend, EnvSpec
+from rl_training.envs.sources import EnvSource
 from rl_training.envs.wrappers import check_count, parse_wrappers
 from rl_training.errors import ConfigError
 from rl_training.experiment.plain import plain, read_yaml_file
@@ -32,7 +33,7 @@ class TrainConfig(Validated):
     """Flags of the command line and keys of a preset are the fields of this model."""
 
     algo: str = Field(description="algorithm, as `rl-training list` names it")
-    env_id: str = Field(description="Gymnasium id or package.module:factory")
+    env_id: str = Field(description="Gymnasium id, package.module:factory or path/to/file.py:factory")
     tasks: list[str] = Field([], description="several environments trained together, in place of env_id")
     env_kwargs: dict[str, Any] = Field({}, description="passed to the environment")
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
@@ -131,7 +132,7 @@ class TrainConfig(Validated):
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
         elsewhere = self.backend == "ray" and not evaluation  # where the driver watches over its workers
         return EnvSpec(
-            env or self.env_id,
+            self.env_id if env is None else env,
             kwargs,
             tuple(self.wrappers),
             self._stepped_by(),

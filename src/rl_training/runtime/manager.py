@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rl_training.envs.factory import EnvSource
+from rl_training.envs.sources import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, NonFiniteError, RLTrainingError
 from rl_training.experiment.checkpointing import CheckpointStore
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
@@ -92,6 +92,7 @@ def train_run(
     """Trains into a new run directory."""
     seed_globals(config.seed)
     with stoppable(), closing(Session(config, env=env)) as session:
+        config = session.config
         run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
         with RunLock(run_dir):
             return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.algorithms.params import LiveParams
-from rl_training.envs.factory import PYTHON_PREFIX, EnvSource, source_name
+from rl_training.envs.sources import EnvSource, config_name, is_instance
 from rl_training.envs.space_codec import spaces_from
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import TrainConfig, make_config, merge
 from rl_training.experiment.fitting import load_fitting, loading_from, loading_part
-from rl_training.experiment.trust import code_named_in, is_own, refuse_strange_code
+from rl_training.experiment.trust import is_own, refuse_strange_code
 from rl_training.kernels import using
 from rl_training.runtime.session import WEIGHTS, Session, derive_seed, resolve_device, set_global_rng_state
 
@@ -78,10 +78,8 @@ def _with_environment(stored: Mapping[str, Any], env: EnvSource | None) -> Mappi
         return stored
     if tasks:
         raise ConfigError(f"env: the run has the tasks {', '.join(map(str, tasks))}; give all of them, or none")
-    if isinstance(env, str):
-        return {**stored, "env_id": env}
-    imports = any(code.key == "env_id" for code in code_named_in(stored))
-    return {**stored, "env_id": PYTHON_PREFIX + source_name(env)} if imports else stored
+    brought = {"num_envs": getattr(env, "num_envs", 1)} if is_instance(env) else {}
+    return {**stored, "env_id": config_name(env), **brought}
 
 
 class LoadedPolicy:

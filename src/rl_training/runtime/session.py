@@ -14,10 +14,11 @@ import torch
 
 from rl_training.algorithms.base import Stateful, UpdateResult
 from rl_training.data.rollout import Rollout
-from rl_training.envs.factory import EnvSource, make_envs
+from rl_training.envs.factory import make_envs
+from rl_training.envs.sources import EnvSource, config_name, is_instance
 from rl_training.envs.space_codec import describe_spaces
-from rl_training.envs.types import Envs, Spaces
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentFault
+from rl_training.envs.types import Spaces
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.fitting import load_fitting, loading_part
 from rl_training.experiment.trust import sign
@@ -31,6 +32,7 @@ from rl_training.runtime.meter import Meter
 from rl_training.runtime.params import refuse_idle
 from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.progress import Progress
+from rl_training.runtime.session_envs import EvaluationEnvs, fitting, refuse_other_spaces, refuse_to_send
 from rl_training.runtime.stopping import Interruption, active
 from rl_training.runtime.threads import default_threads, limit_threads
 
@@ -63,18 +65,22 @@ class Session(Stateful):
     state_parts = ("progress", "meter", "learner")  # and the collector, where it has a state
 
     def __init__(self, config: TrainConfig, *, env: EnvSource | None = None) -> None:
-        self.config = config
         self.env = env
-        self.controls = config.parsed_params().controls
+        if env is not None:
+            config = config.model_copy(update={"env_id": config_name(env)})
         engine = engine_for(config)
+        refuse_to_send(env, config)
         envs = make_envs(config.env_spec(env), engine.num_local_envs(config))
         self.spaces = envs.spaces
         try:
+            self.config = config = fitting(config, envs, engine.num_local_envs(config))
+            self.controls = config.parsed_params().controls
             refuse_too_much(config, envs.spaces)
             limit_threads(config.threads or default_threads(envs))
             self.learner = make_learner(config, envs.spaces)
         except BaseException:
-            envs.close()
+            if not is_instance(env):
+                envs.close()
             raise
         self.collector = engine.collector(self, envs, seed=derive_seed(config.seed, ACTING))
         self.peers = engine.peers(self)
@@ -85,9 +91,7 @@ class Session(Stateful):
         self.was_interrupted = False  # by a signal
         self.saved_step = 0  # of the latest checkpoint
         self.collector_is_lost = False  # it was called back from the middle of a rollout
-        self._eval_envs: Envs | None = None
-        if config.eval_env_kwargs and config.eval_episodes:
-            self._make_eval_envs(config.eval_episodes)  # so that what is wrong with them is found now
+        self.eval_envs = EvaluationEnvs(self, envs)
 
     @property
     def policy(self) -> Any:
@@ -128,7 +132,8 @@ class Session(Stateful):
         """Plays whole episodes on environments and random streams of their own: training does not notice."""
         if episodes < 1:
             raise ConfigError(f"an evaluation needs at least one episode, got {episodes}")
-        envs = self._make_eval_envs(episodes)
+        envs = self.eval_envs.get(episodes)
+        self.lend_envs()
         chosen = self.evaluation_seed() if seed is None else seed
         limit = self.evaluation_limit()
         self.move_controls()
@@ -149,6 +154,10 @@ class Session(Stateful):
                 *(self.progress.global_step, evaluation.episodes_cut, episodes, limit),
             )
         return replace(evaluation, step=self.progress.global_step)
+
+    def lend_envs(self) -> None:
+        """To be called before anything else plays on the environments; training on an instance then begins anew."""
+        self.collector_is_lost = self.collector_is_lost or self.eval_envs.are_shared
 
     def evaluation_limit(self) -> int | None:
         """The steps after which an evaluation's episode is cut; None where the environment has a limit of its own."""
@@ -225,6 +234,7 @@ class Session(Stateful):
         return NO_COLLECTOR
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        refuse_other_spaces(self.config.env_id, self.spaces, state)
         for name in ("progress", "meter", "learner"):
             load_fitting(getattr(self, name), name, state)
         self.saved_step = self.progress.global_step
@@ -248,26 +258,13 @@ class Session(Stateful):
             return same and layout_of(state["collector"]) == self.collector.layout
 
     def close(self) -> None:
-        self.collector.close()
+        """Closes what the session made; an instance that the user made stays open."""
+        if not is_instance(self.env):
+            self.collector.close()
         for part in (self.peers, self.evaluator):
             if part is not None:
                 part.close()
-        self._close_eval_envs()
-
-    def _make_eval_envs(self, episodes: int) -> Envs:
-        """The environments for so many episodes: those that are there, or new ones."""
-        num_envs = min(episodes, self.config.num_envs)
-        if self._eval_envs is None or self._eval_envs.num_envs != num_envs:
-            self._close_eval_envs()
-            self._eval_envs = make_envs(self.config.env_spec(self.env, evaluation=True), num_envs)
-            if self._eval_envs.spaces != self.spaces:
-                raise EnvironmentFault(f"evaluation has other spaces than training: {self._eval_envs.spaces}")
-        return self._eval_envs
-
-    def _close_eval_envs(self) -> None:
-        if self._eval_envs is not None:
-            self._eval_envs.close()
-            self._eval_envs = None
+        self.eval_envs.close()
 
 
 def make_learner(config: TrainConfig, spaces: Spaces) -> Learner:

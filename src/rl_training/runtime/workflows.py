@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.rollout import task_means
 from rl_training.data.trees import space_map, to_observations, tree_leaves, tree_map
-from rl_training.envs.factory import EnvSource
+from rl_training.envs.sources import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.runtime.callbacks import Callback, configured_callbacks
 from rl_training.runtime.evaluation import Evaluation

@@ -36,5 +36,5 @@ def record_demonstrations(session: Session, *, episodes: int, seed: int, determi
                 finished[i].append(Demonstrations(**columns, env_id=session.config.env_id))
 
     session.evaluate(episodes, deterministic=deterministic, seed=seed, watch=watch)
-    shares = episode_shares(episodes, min(episodes, session.config.num_envs))
+    shares = episode_shares(episodes, session.eval_envs.get(episodes).num_envs)
     return concatenate([episode for i, share in enumerate(shares) for episode in finished[i][:share]])

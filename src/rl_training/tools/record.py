@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.trees import to_observations, tree_map
 from rl_training.envs.factory import EnvSpec, choose_backend, make_env, make_envs
+from rl_training.envs.sources import is_instance
 from rl_training.errors import ConfigError, EnvironmentFault, import_extra
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.session import EVALUATION, Session, derive_seed
@@ -52,10 +53,14 @@ class RenderedEnv:
 
     def __init__(self, spec: EnvSpec) -> None:
         self.name = spec.name
+        self._is_ours = not is_instance(spec.source)
         try:
-            self.env = make_env(spec, render_mode="rgb_array")
+            self.env = make_env(spec, render_mode="rgb_array") if self._is_ours else make_env(spec)
         except EnvironmentFault as error:
             raise EnvironmentFault(f"{self.name} cannot be made with render_mode='rgb_array': {error}") from error
+        if not self._is_ours and self.env.render_mode != "rgb_array":
+            mode = self.env.render_mode
+            raise EnvironmentFault(f"{self.name} has render_mode={mode!r}; make it with render_mode='rgb_array'")
         self.fps = float(self.env.metadata.get("render_fps") or DEFAULT_FPS)
 
     def reset(self, seed: int) -> Any:
@@ -72,7 +77,8 @@ class RenderedEnv:
         return image.astype(np.uint8, copy=False)
 
     def close(self) -> None:
-        self.env.close()
+        if self._is_ours:
+            self.env.close()
 
     def _guard(self, call: Any) -> Any:
         try:
@@ -141,6 +147,7 @@ def record_episodes(
     chosen = derive_seed(session.config.seed, EVALUATION, session.progress.global_step) if seed is None else seed
     returns, frames = np.zeros(episodes), 0
     spec = session.config.env_spec(session.env, evaluation=True)
+    session.lend_envs()
     with session.kernels(), closing(open_screen(spec)) as screen:
         players = (
             play(session.policy, screen, episode=i, seed=chosen + i, deterministic=deterministic)
