@@ -75,10 +75,12 @@ def score_text(scores: dict[str, Any]) -> str:
         return "not evaluated"
     spread = f" ± {scores['return_std']:.1f}" if scores.get("return_std") is not None else ""
     tasks = [f"{key.partition('/')[2]} {mean:.1f}" for key, mean in scores.items() if key.startswith("return_mean/")]
+    success = [f"success {scores['success_rate']:.0%}"] if "success_rate" in scores else []
     return ", ".join(
         [
             f"return {scores['return_mean']:.1f}{spread}",
             *tasks,
+            *success,
             f"worst {scores['return_min']:.1f}",
             f"{scores['episodes']} episodes",
         ]

@@ -19,6 +19,7 @@ class Episode(NamedTuple):
     total_reward: float
     length: int
     task: str = ""  # its name, where there are several
+    infos: tuple[tuple[str, float], ...] = ()  # means of the numbers in `info`, by key
 
 
 def task_means(episodes: Iterable[Episode]) -> dict[str, float]:
@@ -27,6 +28,15 @@ def task_means(episodes: Iterable[Episode]) -> dict[str, float]:
     for episode in episodes:
         returns.setdefault(episode.task, []).append(episode.total_reward)
     return {f"return_mean/{task}": sum(paid) / len(paid) for task, paid in sorted(returns.items()) if task}
+
+
+def info_means(episodes: Iterable[Episode]) -> dict[str, float]:
+    """`info/<key>` over the episodes that have it; the mean of `is_success` is called `success_rate`."""
+    numbers: dict[str, list[float]] = {}
+    for episode in episodes:
+        for key, number in episode.infos:
+            numbers.setdefault("success_rate" if key == "is_success" else f"info/{key}", []).append(number)
+    return {name: sum(values) / len(values) for name, values in sorted(numbers.items())}
 
 
 @dataclass(frozen=True)

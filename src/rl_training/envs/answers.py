@@ -20,10 +20,10 @@ FIVE_PARTS = "step must return (observation, reward, terminated, truncated, info
 SPACES = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 
 
-def step_parts(answer: Any, fault: Fault) -> tuple[Any, float, bool, bool]:
-    """(observation, reward, terminated, truncated) of what `step` returned."""
+def step_parts(answer: Any, fault: Fault) -> tuple[Any, float, bool, bool, Any]:
+    """The five parts of what `step` returned; nothing is asked of the last one, info."""
     try:
-        obs, reward, terminated, truncated, _ = answer
+        obs, reward, terminated, truncated, info = answer
     except (TypeError, ValueError) as error:
         found = f"{len(answer)} parts" if isinstance(answer, (tuple, list)) else repr(answer)
         raise fault(f"{FIVE_PARTS}, it returned {found}") from error
@@ -33,7 +33,7 @@ def step_parts(answer: Any, fault: Fault) -> tuple[Any, float, bool, bool]:
         terminated = _scalar("terminated", terminated, "biu", fault)
     if not isinstance(truncated, FLAGS):
         truncated = _scalar("truncated", truncated, "biu", fault)
-    return obs, float(reward), bool(terminated), bool(truncated)
+    return obs, float(reward), bool(terminated), bool(truncated), info
 
 
 def reset_obs(answer: Any, fault: Fault) -> Any:

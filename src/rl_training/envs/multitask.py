@@ -57,11 +57,13 @@ class MultiTaskEnvs(Envs):
         parts = zip(self.groups, self.observations.actions, np.split(actions, self._firsts[1:-1]), strict=True)
         steps = [group.step(chosen % space.n + space.start) for group, space, chosen in parts]
         ended = [(task, step.final_obs) for task, step in enumerate(steps) if len(step.final_rows)]
+        firsts = list(zip(steps, self._firsts, strict=False))
         flags = ("rewards", "terminated", "truncated", "valid", "starts")
         return EnvStep(
             obs=self._joined([step.obs for step in steps]),
-            final_rows=np.concatenate([s.final_rows + first for s, first in zip(steps, self._firsts, strict=False)]),
+            final_rows=np.concatenate([s.final_rows + first for s, first in firsts]),
             final_obs=_stacked([self._of_task(task, obs) for task, obs in ended]) if ended else None,
+            infos=tuple((row + first, told) for s, first in firsts for row, told in s.infos),
             **{name: np.concatenate([getattr(step, name) for step in steps]) for name in flags},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import multiprocessing
 import signal
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.trees import space_map, tree_map
 from rl_training.envs.answers import write_row
+from rl_training.envs.infos import InfoRow
 from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import EnvironmentFault
@@ -28,7 +30,7 @@ from rl_training.errors import EnvironmentFault
 CLOSE_S = 1.0  # for environments to close by themselves
 RESET, STEP, CLOSE = b"r", b"s", b"c"
 QUESTION = struct.Struct("<cqq")  # what to do, the question's number, the seed of a reset
-ANSWER = struct.Struct("<q")  # the question's number; the message of a fault may follow
+ANSWER = struct.Struct("<q?")  # the question's number, and whether the text that follows tells a fault or infos
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +102,7 @@ class AsyncEnvs(Envs):
         self._shared = _SharedRows(self.spaces, self.num_envs)
         self._rows = self._shared.arrays()
         self._valid = np.ones(self.num_envs, dtype=bool)
+        self._infos: list[InfoRow] = []
         self._steps = self._seed = self._lives = self._asked = 0
         self._workers = [self._started(index) for index in range(self.num_envs)]
         _open.add(self)
@@ -127,6 +130,7 @@ class AsyncEnvs(Envs):
             starts=done,
             final_rows=final_rows,
             final_obs=tree_map(lambda leaf: leaf[final_rows], self._rows["final_obs"]) if len(final_rows) else None,
+            infos=tuple(self._infos),
         )
 
     def at(self) -> str:
@@ -158,6 +162,7 @@ class AsyncEnvs(Envs):
     def _ask_all(self, command: bytes, seed: int = 0) -> list[int]:
         """Returns those that had to be replaced, and have begun a new episode."""
         self._asked += 1
+        self._infos.clear()
         for index, worker in enumerate(self._workers):
             self._send(worker, command, seed + index)
         deadline = self._deadline()
@@ -184,8 +189,11 @@ class AsyncEnvs(Envs):
                 return self._replace(index, f"it has not answered for {self._timeout_s:g} s (step_timeout_s)")
         except (EOFError, OSError):
             return self._replace(index, _how_it_ended(self._workers[index].process))
-        if len(answer) > ANSWER.size:
-            raise EnvironmentFault(answer[ANSWER.size :].decode())
+        text = answer[ANSWER.size :]
+        if ANSWER.unpack_from(answer)[1]:
+            raise EnvironmentFault(text.decode())
+        if text:
+            self._infos.append((index, json.loads(text)))
         return True
 
     def _replace(self, index: int, problem: str) -> bool:
@@ -229,28 +237,29 @@ def _serve(
             return
         if command == CLOSE:
             break
-        problem = ""
+        is_fault = False
         try:
             envs = envs or SyncEnvs([maker], first=index, steps=steps)
-            _write_answer(envs, command, seed, rows, index)
+            text = _write_answer(envs, command, seed, rows, index)
         except EnvironmentFault as fault:
-            problem = str(fault)
-        pipe.send_bytes(ANSWER.pack(asked) + problem.encode())
+            is_fault, text = True, str(fault)
+        pipe.send_bytes(ANSWER.pack(asked, is_fault) + text.encode())
     if envs is not None:
         envs.close()
 
 
-def _write_answer(envs: SyncEnvs, command: bytes, seed: int, rows: dict[str, Any], index: int) -> None:
-    """Does what was asked, and writes what came of it into the environment's row."""
+def _write_answer(envs: SyncEnvs, command: bytes, seed: int, rows: dict[str, Any], index: int) -> str:
+    """Does what was asked, and writes what came of it into the environment's row; returns the infos as JSON."""
     if command == RESET:
         _copy_row(rows["obs"], envs.reset(seed), index)
-        return
+        return ""
     step = envs.step(rows["actions"][index : index + 1])
     _copy_row(rows["obs"], step.obs, index)
     for name in ("rewards", "terminated", "truncated"):
         rows[name][index] = getattr(step, name)[0]
     if step.final_obs is not None:
         _copy_row(rows["final_obs"], step.final_obs, index)
+    return json.dumps(step.infos[0][1]) if step.infos else ""
 
 
 def _copy_row(rows: Any, single: Any, index: int) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.trees import tree_map, zeros_for
 from rl_training.envs.answers import reset_obs, step_parts, write_row
+from rl_training.envs.infos import InfoRow, numbers_in
 from rl_training.envs.state import can_restore, read_state, write_state
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import EnvironmentFault
@@ -50,6 +51,7 @@ class SyncEnvs(Envs):
         truncations: list[bool] = []
         final_rows: list[int] = []
         final_obs: list[Any] = []
+        infos: list[InfoRow] = []
         # A Discrete environment expects a number, and indexing a list is quicker than indexing an array.
         chosen = actions.tolist() if self._discrete else actions
         for index, env in enumerate(self.envs):
@@ -58,7 +60,9 @@ class SyncEnvs(Envs):
                 answer = env.step(chosen[index])
             except (Exception, SystemExit) as error:
                 raise self._fault(f"step raised {type(error).__name__}: {error}") from error
-            obs, reward, is_terminal, is_cut = step_parts(answer, self._fault)
+            obs, reward, is_terminal, is_cut, info = step_parts(answer, self._fault)
+            if info.__class__ is not dict or info:
+                infos.append((index, numbers_in(info)))
             rewards.append(reward)
             terminations.append(is_terminal)
             truncations.append(is_cut)
@@ -78,6 +82,7 @@ class SyncEnvs(Envs):
             starts=terminated | truncated,
             final_rows=np.array(final_rows) if final_rows else self._no_rows,
             final_obs=tree_map(lambda *leaves: np.stack(leaves), *final_obs) if final_obs else None,
+            infos=tuple(infos),
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.envs.infos import InfoRow
+
 
 class Spaces(NamedTuple):
     """The spaces of one environment, not of the batch."""
@@ -34,6 +36,7 @@ class EnvStep(NamedTuple):
     starts: NDArray[np.bool_]  # `obs` is the first of an episode
     final_rows: NDArray[np.int64]
     final_obs: Any | None
+    infos: tuple[InfoRow, ...] = ()  # the numbers that environments told about this step
 
 
 ImageLayout = Literal["auto", "channels_first", "channels_last"]

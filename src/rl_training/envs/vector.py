@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_training.data.trees import tree_leaves, tree_map
+from rl_training.envs.infos import InfoRow, columns_in
 from rl_training.envs.state import can_restore, read_state, write_state
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import EnvironmentFault
@@ -68,7 +69,16 @@ class VectorEnvs(Envs):
             starts=reset_rows,
             final_rows=final_rows,
             final_obs=final_obs,
+            infos=self._infos(info, ~reset_rows) if info else (),
         )
+
+    def _infos(self, info: Mapping[str, Any], own: NDArray[np.bool_]) -> tuple[InfoRow, ...]:
+        """Rows that are not the step's `own` tell of the reset; SAME_STEP has the end of an episode apart."""
+        final = info.get("final_info") if self._same_step else None
+        if not isinstance(final, Mapping):
+            return tuple(columns_in(info, own))
+        rest = {key: value for key, value in info.items() if key != "final_info"}
+        return (*columns_in(rest, own), *columns_in(final, ~own))
 
     def state_dict(self) -> dict[str, Any]:
         return {

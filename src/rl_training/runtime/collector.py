@@ -20,6 +20,7 @@ from rl_training.data.trees import (
     tree_map,
     zeros_for,
 )
+from rl_training.envs.infos import InfoMeans
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
 from rl_training.errors import EnvironmentFault
@@ -64,21 +65,26 @@ class EpisodeTracker:
         self.returns = np.zeros(envs.num_envs)
         self.lengths = np.zeros(envs.num_envs, dtype=np.int64)
         self.tasks = envs.tasks or ("",) * envs.num_envs
+        self.infos = InfoMeans(envs.num_envs)
 
     def running(self, index: int) -> Episode:
         """The episode of an environment as far as it has come."""
-        return Episode(float(self.returns[index]), int(self.lengths[index]), self.tasks[index])
+        told = self.infos.means(index)
+        return Episode(float(self.returns[index]), int(self.lengths[index]), self.tasks[index], told)
 
     def add(self, step: EnvStep) -> list[tuple[int, Episode]]:
         """(environment, episode) for each that ended in this step."""
         self.returns += step.rewards
         self.lengths += step.valid
+        if step.infos:
+            self.infos.add(step.infos)
         done = step.terminated | step.truncated
         if not np.count_nonzero(done):  # ten times as quick as `any`
             return []
         ended = [(i, self.running(i)) for i in done.nonzero()[0].tolist()]
         self.returns[done] = 0.0
         self.lengths[done] = 0
+        self.infos.restart(done)
         return ended
 
 
@@ -224,6 +230,7 @@ class LocalCollector:
             "state": self._state.clone(),
             "returns": self._tracker.returns.copy(),
             "lengths": self._tracker.lengths.copy(),
+            "infos": self._tracker.infos.state_dict(),
             "total_steps": self._total_steps,
             "kind": self.envs.kind,
         }
@@ -239,6 +246,7 @@ class LocalCollector:
         self._starts = state["starts"].copy()
         self._state = state["state"].to(self.policy.device)
         self._tracker.returns[:], self._tracker.lengths[:] = state["returns"], state["lengths"]
+        self._tracker.infos.load_state_dict(state["infos"])
         self._total_steps = state["total_steps"]
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_training.data.rollout import Episode, task_means
+from rl_training.data.rollout import Episode, info_means, task_means
 from rl_training.data.trees import to_observations, tree_leaves, tree_map
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
@@ -54,6 +54,7 @@ class Evaluation:
             "episodes": len(returns),
             "episodes_cut": self.episodes_cut,
             **task_means(self.episodes),
+            **info_means(self.episodes),
         }
 
     def row(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.rollout import Episode, task_means
+from rl_training.data.rollout import Episode, info_means, task_means
 from rl_training.runtime.evaluation import Evaluation
 
 RECENT_EPISODES = 100
@@ -56,6 +56,7 @@ class Progress:
             "return_max": float(returns.max()),
             "episode_length_mean": float(np.mean([episode.length for episode in recent])),
             **task_means(recent),
+            **info_means(recent),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,10 +64,15 @@ class Progress:
         return state | {"recent": [list(episode) for of_task in self.recent.values() for episode in of_task]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        recent = tuple(Episode(float(paid), int(length), str(task)) for paid, length, task in state["recent"])
+        recent = tuple(_episode(*row) for row in state["recent"])
         self.recent = {}
         self.add_episodes(recent)
         for name in state.keys() & {f.name for f in fields(self)} - {"recent"}:
             setattr(self, name, state[name])
         if min(self.global_step, self.iterations, self.gradient_steps, self.episodes) < 0:
             raise ValueError("a run cannot have made fewer than 0 steps")
+
+
+def _episode(total_reward: Any, length: Any, task: Any, infos: Any) -> Episode:
+    """An episode as a checkpoint has it, a list for each tuple."""
+    return Episode(float(total_reward), int(length), str(task), tuple((str(key), float(mean)) for key, mean in infos))

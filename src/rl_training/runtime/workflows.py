@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_training.data.rollout import task_means
 from rl_training.data.trees import space_map, to_observations, tree_leaves, tree_map
 from rl_training.envs.sources import EnvSource
 from rl_training.errors import ConfigError, StoppedBySignal
@@ -43,7 +42,7 @@ class TrainResult:
             "return_std": scores.get("return_std"),
             "episodes": scores.get("episodes", 0),
             "stop_reason": self.stop_reason,
-            **(task_means(self.evaluation.episodes) if self.evaluation else {}),
+            **{key: score for key, score in scores.items() if key == "success_rate" or key.startswith("return_mean/")},
         }
 
 
