@@ -34,6 +34,10 @@ class PolicyParams(Params):
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     share_torso: bool | None = Field(None, description="policy and value share features; default: for images only")
     log_std_init: float = Field(0.0, description="first logarithm of the deviation of Box actions")
+    state_dependent_std: bool = Field(False, description="let the deviation of Box actions depend on the observation")
+    squash_actions: bool = Field(
+        False, description="sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds"
+    )
     normalize_obs: bool = Field(
         False, description="bring observations to mean 0 and deviation 1, by running statistics"
     )

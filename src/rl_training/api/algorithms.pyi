@@ -92,6 +92,8 @@ class PPO(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         vf_coef: weight of the value error
@@ -132,6 +134,8 @@ class PPO(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         vf_coef: float = 0.5,
@@ -169,6 +173,8 @@ class A2C(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         vf_coef: weight of the value error
@@ -204,6 +210,8 @@ class A2C(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         vf_coef: float = 0.5,
@@ -232,6 +240,8 @@ class TRPO(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         target_kl: bound on the mean KL of the policy's step
@@ -273,6 +283,8 @@ class TRPO(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         target_kl: float = 0.01,
@@ -309,6 +321,8 @@ class RecurrentPPO(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         vf_coef: weight of the value error
@@ -352,6 +366,8 @@ class RecurrentPPO(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         vf_coef: float = 0.5,
@@ -392,6 +408,8 @@ class IMPALA(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         vf_coef: weight of the value error
@@ -432,6 +450,8 @@ class IMPALA(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         vf_coef: float = 0.5,
@@ -471,6 +491,8 @@ class APPO(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         vf_coef: weight of the value error
@@ -513,6 +535,8 @@ class APPO(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         vf_coef: float = 0.5,
@@ -556,6 +580,8 @@ class PPG(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: brings value targets to the scale on which beta_clone can hold
         vf_coef: weight of the value error
@@ -601,6 +627,8 @@ class PPG(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = True,
         vf_coef: float = 0.5,
@@ -647,6 +675,8 @@ class GAIL(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
+        state_dependent_std: let the deviation of Box actions depend on the observation
+        squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
         vf_coef: weight of the value error
@@ -695,6 +725,8 @@ class GAIL(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
+        state_dependent_std: bool = False,
+        squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = True,
         vf_coef: float = 0.5,

@@ -44,6 +44,8 @@ class PolicyOptions:
     torso: TorsoOptions
     share_torso: bool | None  # None: shared for images, apart for vectors
     log_std_init: float
+    state_dependent_std: bool
+    squash_actions: bool
     normalize_obs: bool
 
 
@@ -58,7 +60,13 @@ class ActorCritic(nn.Module):
         self.actor_torso = make_torso(spaces.observation, options.torso)
         self.critic_torso = self.actor_torso if share else make_torso(spaces.observation, options.torso)
         width = head_features or self.actor_torso.out_features
-        self.head = make_head(spaces.action, width, log_std_init=options.log_std_init)
+        self.head = make_head(
+            spaces.action,
+            width,
+            log_std_init=options.log_std_init,
+            state_dependent_std=options.state_dependent_std,
+            squash_actions=options.squash_actions,
+        )
         self.value_head = orthogonal(nn.Linear(width, 1), 1.0)
         self.shares_torso = share
 

@@ -21,6 +21,8 @@ from rl_training.models.mlp import orthogonal
 
 POLICY_GAIN = 0.01
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_STD_BOUNDS = (-20.0, 2.0)  # of a deviation that depends on the state, as in Haarnoja et al. (2018)
+LARGEST_SQUASHED = 1.0 - 1e-6  # an action at a bound stands for this one: the bound itself is infinitely far away
 AS_GOOD_AS_INFINITE = 1e30  # some environments write the greatest float where they mean no bound
 
 
@@ -58,15 +60,27 @@ class ActionHead(nn.Module):
         return actions
 
 
-def make_head(space: gym.Space, in_features: int, *, log_std_init: float = 0.0) -> ActionHead:
+def make_head(
+    space: gym.Space,
+    in_features: int,
+    *,
+    log_std_init: float = 0.0,
+    state_dependent_std: bool = False,
+    squash_actions: bool = False,
+) -> ActionHead:
+    if isinstance(space, spaces.Box):
+        kind = StateGaussianHead if state_dependent_std else GaussianHead
+        gaussian = kind(in_features, space, log_std_init)
+        return SquashedHead(gaussian) if squash_actions else gaussian
+    for name, asked in (("state_dependent_std", state_dependent_std), ("squash_actions", squash_actions)):
+        if asked:
+            raise ConfigError(f"{name} is for Box actions, and these are {space}; leave it out")
     if isinstance(space, spaces.Discrete):
         return CategoricalHead(in_features, [int(space.n)], start=space.start)
     if isinstance(space, spaces.MultiDiscrete) and len(space.nvec.shape) == 1:
         return CategoricalHead(in_features, [int(n) for n in space.nvec], joint=True, start=space.start)
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return BernoulliHead(in_features, space.shape[0])
-    if isinstance(space, spaces.Box):
-        return GaussianHead(in_features, space, log_std_init)
     raise ConfigError(f"action space {space} is not supported; use Discrete, Box, MultiDiscrete or MultiBinary")
 
 
@@ -176,6 +190,7 @@ class GaussianHead(ActionHead):
         self._scale = np.where(bounded, 0.5 * (np.where(bounded, self._high, 0) - np.where(bounded, self._low, 0)), 1)
         self._first = np.where(bounded, self._low, -1)  # what −1 stands for
         self._scaled = bool(bounded.any())
+        self.is_bounded = bool(bounded.all())
         self._dtype = space.dtype
 
     def forward(self, features: Tensor) -> Tensor:
@@ -217,3 +232,76 @@ class GaussianHead(ActionHead):
         if self._scaled:
             actions = (actions - self._first) / self._scale - 1.0
         return actions.astype(np.float32)
+
+
+class StateGaussianHead(GaussianHead):
+    """Diagonal Gaussian whose deviation depends on the state, as its mean does."""
+
+    def __init__(self, in_features: int, space: spaces.Box, log_std_init: float) -> None:
+        super().__init__(in_features, space, log_std_init)
+        size = len(self.log_std)
+        del self.log_std
+        self.linear = orthogonal(nn.Linear(in_features, 2 * size), POLICY_GAIN)
+        nn.init.constant_(self.linear.bias[size:], float(log_std_init))
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean, log_std = self.linear(features).chunk(2, dim=-1)
+        return torch.cat([mean, log_std.clamp(*LOG_STD_BOUNDS)], dim=-1)
+
+
+class SquashedHead(ActionHead):
+    """The tanh of a Gaussian (Haarnoja et al., 2018, appendix C): no sample is ever clipped at a bound.
+
+    Actions are kept as they were before the tanh, from which their log-density in [−1, 1] follows exactly; `to_env`
+    squashes them. The entropy has no closed form: it is a Gauss–Hermite quadrature, which needs no samples. The KL is
+    the Gaussians', since both sides are squashed alike. The mode is the squashed mean.
+    """
+
+    action_dtype = torch.float32
+    _nodes: Tensor
+    _weights: Tensor
+
+    def __init__(self, gaussian: GaussianHead) -> None:
+        super().__init__()
+        if not gaussian.is_bounded:
+            raise ConfigError("squash_actions needs actions with finite bounds on both sides; leave it out")
+        self.gaussian = gaussian
+        self.action_shape = gaussian.action_shape
+        nodes, weights = np.polynomial.hermite_e.hermegauss(32)
+        self.register_buffer("_nodes", torch.tensor(nodes, dtype=torch.float32), persistent=False)
+        self.register_buffer("_weights", torch.tensor(weights / weights.sum(), dtype=torch.float32), persistent=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.gaussian(features)
+
+    def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
+        return self.gaussian.sample(dist, generator)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        return self.gaussian.mode(dist)
+
+    def random(self, rows: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+        return (self.gaussian.random(rows, generator, device) * LARGEST_SQUASHED).atanh()
+
+    def log_probs(self, dist: Tensor, actions: Tensor) -> Tensor:
+        slopes = log_tanh_slope(actions).reshape(len(actions), -1).sum(-1)
+        return self.gaussian.log_probs(dist, actions) - slopes
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        mean, log_std = (part.unsqueeze(-1) for part in dist.chunk(2, dim=-1))
+        slopes = (log_tanh_slope(mean + log_std.exp() * self._nodes) * self._weights).sum((-2, -1))
+        return self.gaussian.entropy(dist) + slopes
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        return self.gaussian.kl(old, new)
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return self.gaussian.to_env(np.tanh(actions))
+
+    def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return np.arctanh(self.gaussian.from_env(actions).clip(-LARGEST_SQUASHED, LARGEST_SQUASHED))
+
+
+def log_tanh_slope(x: Tensor) -> Tensor:
+    """log(1 − tanh²x), exact where the tanh is 1 in floating point."""
+    return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
