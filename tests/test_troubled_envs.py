@@ -152,7 +152,7 @@ class Looks(ScriptedEnv):
         spaces.Text(5),
         spaces.Sequence(spaces.Discrete(2)),
         spaces.Graph(spaces.Discrete(2), None),
-        spaces.Tuple((spaces.Discrete(2),)),
+        spaces.Tuple((spaces.Text(5),)),
         None,
         spaces.Dict({"text": spaces.Text(5)}),
     ],

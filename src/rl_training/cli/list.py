@@ -39,9 +39,9 @@ def _presets(_args: argparse.Namespace) -> Lines:
 
 
 def _environments(_args: argparse.Namespace) -> Lines:
-    import gymnasium as gym
+    from rl_training.envs.suites import installed_ids
 
-    return [{"name": env_id} for env_id in sorted(gym.registry)]
+    return [{"name": env_id, "suite": suite} for suite, ids in installed_ids().items() for env_id in ids]
 
 
 def _runs(args: argparse.Namespace) -> Lines:
@@ -56,6 +56,7 @@ def _runs(args: argparse.Namespace) -> Lines:
 _LISTS: dict[str, Callable[[argparse.Namespace], Lines]] = {
     "algorithms": _algorithms,
     "presets": _presets,
+    "envs": _environments,
     "environments": _environments,
     "runs": _runs,
 }

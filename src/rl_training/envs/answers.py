@@ -82,7 +82,7 @@ def check_spaces(name: str, observation: Any, action: Any) -> None:
         if not isinstance(space, SPACES):
             raise EnvironmentFault(
                 f"{name}: the observation space {space} is not supported; it must be Box, Discrete, MultiDiscrete, "
-                "MultiBinary or a Dict of them (the wrapper flatten makes a Box of a Tuple)"
+                "MultiBinary, or a Dict or Tuple of them, in which text is left out"
             )
 
     space_map(check, observation)

@@ -11,15 +11,18 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from rl_training.envs.answers import check_spaces
+from rl_training.envs.envpool import EnvPoolEnvs
 from rl_training.envs.multitask import MultiTaskEnvs, split_evenly
+from rl_training.envs.observations import with_readable_observations
 from rl_training.envs.processes import AsyncEnvs
-from rl_training.envs.sources import EnvSource, is_instance, maker, registered, source_name, takes_num_envs
+from rl_training.envs.sources import EnvSource, is_instance, maker, source_name, takes_num_envs
+from rl_training.envs.suites import is_for_envpool, registered
 from rl_training.envs.sync import SyncEnvs
 from rl_training.envs.timed import TimedEnvs
 from rl_training.envs.types import Envs, Spaces
 from rl_training.envs.vector import VectorEnvs, autoreset_is_same_step
 from rl_training.envs.wrappers import apply_wrappers, parse_wrappers
-from rl_training.errors import EnvironmentFault, import_extra
+from rl_training.errors import EnvironmentFault, RLTrainingError, import_extra
 
 Backend = Literal["auto", "sync", "async", "native", "atari", "envpool"]
 
@@ -58,7 +61,7 @@ def make_env(spec: EnvSpec, **kwargs: Any) -> gym.Env:
 def _single(spec: EnvSpec, env: Any) -> gym.Env:
     if not isinstance(env, gym.Env):
         raise EnvironmentFault(f"{spec.name!r} made {type(env).__name__}, which is not a gymnasium.Env")
-    env = apply_wrappers(env, spec.wrappers)
+    env = apply_wrappers(with_readable_observations(env), spec.wrappers)
     check_spaces(spec.name, env.observation_space, env.action_space)
     return env
 
@@ -83,6 +86,8 @@ def _named(spec: EnvSpec) -> Iterator[None]:
     """User code may raise anything while it makes an environment; whatever it is, the environment is named."""
     try:
         yield
+    except RLTrainingError:
+        raise
     except (Exception, SystemExit) as error:
         raise EnvironmentFault(f"cannot make environment {spec.name!r}: {type(error).__name__}: {error}") from error
 
@@ -115,6 +120,8 @@ def choose_backend(spec: EnvSpec) -> str:
                 f"{spec.name} comes preprocessed and takes no wrappers; backend sync gives raw frames"
             )
         return "atari"
+    if is_for_envpool(spec.source):
+        return "envpool"
     if entry is None or spec.wrappers:
         return "sync"
     return "native" if entry.vector_entry_point else "sync"
@@ -172,26 +179,8 @@ def _atari(spec: EnvSpec, num_envs: int) -> Envs:
 
 def _envpool(spec: EnvSpec, num_envs: int) -> Envs:
     _needs_id(spec, "envpool")
-    envpool = import_extra("envpool", "envpool")
-    options = {"num_envs": num_envs, "num_threads": 1, **spec.kwargs}
-    return _EnvPoolEnvs(partial(envpool.make_gymnasium, str(spec.source), **options))
-
-
-class _EnvPoolEnvs(VectorEnvs):
-    """EnvPool takes its seed when it is made, so every reset makes it anew."""
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self._make = make
-        envs = make(seed=0)
-        super().__init__(envs, same_step=False, spaces=Spaces(envs.observation_space, envs.action_space))
-        self.restorable = False
-
-    def reset(self, seed: int) -> Any:
-        self.envs.close()
-        self.envs = self._make(seed=seed)
-        self._ended[:] = False
-        self._last_obs, _ = self._guard(self.envs.reset)
-        return self._last_obs
+    with _named(spec):
+        return EnvPoolEnvs(str(spec.source), num_envs, spec.kwargs)
 
 
 def _adapted(envs: gym.vector.VectorEnv) -> Envs:

@@ -10,7 +10,8 @@ from typing import Any
 import gymnasium as gym
 from typing_extensions import TypeIs
 
-from rl_training.errors import EnvironmentFault, import_extra
+from rl_training.envs.suites import registered
+from rl_training.errors import EnvironmentFault
 from rl_training.naming import PYTHON_PREFIX, import_named, names_code, python_name, search_folders
 
 Instance = gym.Env | gym.vector.VectorEnv
@@ -50,15 +51,6 @@ def maker(source: str) -> Callable[..., Instance]:
         search_folders()
     registered(source)
     return partial(gym.make, source, disable_env_checker=True)
-
-
-def registered(source: EnvSource) -> Any:
-    """Gymnasium's entry of an id; None for anything else."""
-    if not isinstance(source, str):
-        return None
-    if source.startswith("ALE/"):
-        gym.register_envs(import_extra("ale_py", "atari"))
-    return gym.registry.get(source)
 
 
 def takes_num_envs(make: Callable[..., Any]) -> bool:
