@@ -50,6 +50,14 @@ class ActorCriticParams(PolicyParams):
     vf_coef: float = Field(0.5, ge=0, description="weight of the value error")
 
 
+BATCH_SIZE = "rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch"
+
+
+def idle_beside(batch_size: int | None) -> dict[str, str]:
+    """The parameter that the size of a minibatch stands in place of."""
+    return {} if batch_size is None else {"num_minibatches": "beside batch_size; give one of the two"}
+
+
 class ActorCriticAlgorithm(Algorithm):
     """Holds a policy with its value function, and the optimizer of both."""
 

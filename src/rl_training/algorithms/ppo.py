@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticParams
+from rl_training.algorithms.actor_critic import BATCH_SIZE, ActorCriticAlgorithm, ActorCriticParams, idle_beside
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.models.actor_critic import Evaluated
 from rl_training.ops.losses import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss
@@ -19,7 +19,11 @@ class PPOParams(ActorCriticParams):
     clip_value_loss: bool = Field(False, description="clip the value's step by clip_coef, too")
     update_epochs: PositiveInt = Field(4, description="passes over each rollout")
     num_minibatches: PositiveInt = Field(4, description="parts of each pass")
+    batch_size: PositiveInt | None = Field(None, description=BATCH_SIZE)
     target_kl: PositiveFloat | None = Field(None, description="stop the epochs once approx_kl exceeds it")
+
+    def idle(self) -> dict[str, str]:
+        return super().idle() | idle_beside(self.batch_size)
 
 
 class PPOLoss(NamedTuple):

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, PolicyParams
+from rl_training.algorithms.actor_critic import BATCH_SIZE, ActorCriticAlgorithm, PolicyParams, idle_beside
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.models.actor_critic import ActorCritic
@@ -35,6 +35,10 @@ class TRPOParams(PolicyParams):
     line_search_attempts: PositiveInt = Field(10, description="steps tried before the policy stays where it is")
     critic_updates: PositiveInt = Field(10, description="passes over the rollout that fit the critic")
     num_minibatches: PositiveInt = Field(8, description="parts of each of the critic's passes")
+    batch_size: PositiveInt | None = Field(None, description=BATCH_SIZE)
+
+    def idle(self) -> dict[str, str]:
+        return super().idle() | idle_beside(self.batch_size)
 
     @field_validator("share_torso")
     @classmethod

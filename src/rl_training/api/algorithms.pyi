@@ -101,6 +101,7 @@ class PPO(Agent):
         clip_value_loss: clip the value's step by clip_coef, too
         update_epochs: passes over each rollout
         num_minibatches: parts of each pass
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         target_kl: stop the epochs once approx_kl exceeds it
     """
 
@@ -147,6 +148,7 @@ class PPO(Agent):
         clip_value_loss: bool = False,
         update_epochs: int = 4,
         num_minibatches: int = 4,
+        batch_size: int | None = None,
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] = ...,
         target_kl_warmup_steps: int = ...,
@@ -251,6 +253,7 @@ class TRPO(Agent):
         line_search_attempts: steps tried before the policy stays where it is
         critic_updates: passes over the rollout that fit the critic
         num_minibatches: parts of each of the critic's passes
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
     """
 
     algo: ClassVar[str]
@@ -298,6 +301,7 @@ class TRPO(Agent):
         line_search_attempts: int = 10,
         critic_updates: int = 10,
         num_minibatches: int = 8,
+        batch_size: int | None = None,
         **run: Unpack[RunKeys],
     ) -> None: ...
 
@@ -330,6 +334,7 @@ class RecurrentPPO(Agent):
         clip_value_loss: clip the value's step by clip_coef, too
         update_epochs: passes over each rollout
         num_minibatches: parts of each pass
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         target_kl: stop the epochs once approx_kl exceeds it
         cell: kind of memory
         recurrent_size: width of the memory
@@ -379,6 +384,7 @@ class RecurrentPPO(Agent):
         clip_value_loss: bool = False,
         update_epochs: int = 4,
         num_minibatches: int = 4,
+        batch_size: int | None = None,
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] = ...,
         target_kl_warmup_steps: int = ...,
@@ -589,6 +595,7 @@ class PPG(Agent):
         clip_value_loss: clip the value's step by clip_coef, too
         update_epochs: passes over each rollout, E_pi of the paper
         num_minibatches: parts of each pass
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         target_kl: stop the epochs once approx_kl exceeds it
         policy_phases: rollouts between two auxiliary phases, N_pi of the paper
         aux_epochs: passes of an auxiliary phase over its rollouts, E_aux of the paper
@@ -640,6 +647,7 @@ class PPG(Agent):
         clip_value_loss: bool = False,
         update_epochs: int = 1,
         num_minibatches: int = 4,
+        batch_size: int | None = None,
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] = ...,
         target_kl_warmup_steps: int = ...,
@@ -684,6 +692,7 @@ class GAIL(Agent):
         clip_value_loss: clip the value's step by clip_coef, too
         update_epochs: passes over each rollout
         num_minibatches: parts of each pass
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         target_kl: stop the epochs once approx_kl exceeds it
         demonstrations: a file, the name of a packaged one, or minari:DATASET
         imitation_reward: what a logit of the discriminator pays
@@ -738,6 +747,7 @@ class GAIL(Agent):
         clip_value_loss: bool = False,
         update_epochs: int = 4,
         num_minibatches: int = 4,
+        batch_size: int | None = None,
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] = ...,
         target_kl_warmup_steps: int = ...,

@@ -28,6 +28,8 @@ from rl_training.experiment.validation import Validated, validation_problems
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
+ALTERNATIVES = {"batch_size": "num_minibatches", "num_minibatches": "batch_size"}  # two ways to say one thing
+
 
 class TrainConfig(Validated):
     """Flags of the command line and keys of a preset are the fields of this model."""
@@ -188,5 +190,10 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         for key, value in layer.items():
             both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = {**merged[key], **value} if both else value
+            merged[key] = _merged_kwargs(merged[key], value) if both else value
     return merged
+
+
+def _merged_kwargs(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """The later ones win, also over what they are an alternative to."""
+    return {key: value for key, value in earlier.items() if ALTERNATIVES.get(key) not in later} | dict(later)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticParams, PolicyParams
+from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticParams
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.params import Params
 from rl_training.algorithms.peers import ALONE
@@ -35,7 +35,7 @@ class ActorCriticLearner(Learner):
     controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, ENT_COEF, VF_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM)
     shares_updates: ClassVar[bool] = True
     algorithm_class: ClassVar[type[ActorCriticAlgorithm]]
-    params: PolicyParams
+    params: Any  # those of the algorithm, `PolicyParams` at least
     algorithm: Any
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
@@ -109,6 +109,12 @@ class ActorCriticLearner(Learner):
         """Moves the observation statistics, after the updates: the policy that is updated is the one that acted."""
         if self.params.normalize_obs:
             self.algorithm.policy.update_statistics(flatten_time(rollout.obs))
+
+    def number_of_minibatches(self, batch: dict[str, Tree]) -> int:
+        """As many as the parameters say, or as give each about `batch_size` rows."""
+        if self.params.batch_size is None:
+            return self.params.num_minibatches
+        return max(1, round(int(self.rows_of_items(batch).sum()) / self.params.batch_size))
 
     def minibatches(self, batch: dict[str, Tree], count: int) -> Iterator[dict[str, Tree]]:
         """A shuffled pass over the batch in `count` parts, of which each learner has its share."""

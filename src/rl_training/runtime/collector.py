@@ -246,7 +246,7 @@ class LocalCollector:
         self._starts = state["starts"].copy()
         self._state = state["state"].to(self.policy.device)
         self._tracker.returns[:], self._tracker.lengths[:] = state["returns"], state["lengths"]
-        self._tracker.infos.load_state_dict(state["infos"])
+        self._tracker.infos.load_state_dict(state.get("infos", {}))
         self._total_steps = state["total_steps"]
 
     def close(self) -> None:

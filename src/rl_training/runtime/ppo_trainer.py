@@ -30,7 +30,7 @@ class PPOLearner(ActorCriticLearner):
 
     def epochs(self, batch: dict[str, Tree]) -> Iterator[UpdateResult]:
         for _ in range(self.params.update_epochs):
-            for minibatch in self.minibatches(batch, self.params.num_minibatches):
+            for minibatch in self.minibatches(batch, self.number_of_minibatches(batch)):
                 result = self.update(minibatch)
                 yield result
                 if self.params.target_kl is not None and result.metrics["approx_kl"] > self.params.target_kl:

@@ -73,6 +73,6 @@ class Progress:
             raise ValueError("a run cannot have made fewer than 0 steps")
 
 
-def _episode(total_reward: Any, length: Any, task: Any, infos: Any) -> Episode:
+def _episode(total_reward: Any, length: Any, task: Any, infos: Any = ()) -> Episode:
     """An episode as a checkpoint has it, a list for each tuple."""
     return Episode(float(total_reward), int(length), str(task), tuple((str(key), float(mean)) for key, mean in infos))

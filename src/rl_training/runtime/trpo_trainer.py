@@ -40,7 +40,7 @@ class TRPOLearner(ActorCriticLearner):
         yield self.update(self.share(batch))
         of_critic = {name: batch[name] for name in ("obs", "values", "returns")}
         for _ in range(self.params.critic_updates):
-            for minibatch in self.minibatches(of_critic, self.params.num_minibatches):
+            for minibatch in self.minibatches(of_critic, self.number_of_minibatches(batch)):
                 yield self.algorithm.peers.averaged(self.algorithm.update_critic(minibatch))
         self.update_statistics(rollout)
 
