@@ -65,9 +65,45 @@ def test_train_answers_with_one_json_object(capsys: pytest.CaptureFixture[str], 
 def test_several_seeds_answer_under_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["train", "--config", "ppo/cartpole", "--output-dir", str(tmp_path), *TINY, "--seeds", "3-4", "--json"]
     code, out, _ = run_cli(capsys, *arguments)
-    runs = json.loads(out)["runs"]
+    answer = json.loads(out)
     assert code == 0
-    assert [Path(run["run_dir"]).name.rpartition("seed")[2] for run in runs] == ["3", "4"]
+    assert [Path(run["run_dir"]).name.rpartition("seed")[2] for run in answer["runs"]] == ["3", "4"]
+    first, second = (run["return_mean"] for run in answer["runs"])
+    together = answer["aggregate"]
+    assert together["return_mean"] == pytest.approx((first + second) / 2)
+    assert together["return_std"] == pytest.approx(abs(first - second) / 2**0.5)
+    # Student's t with one degree of freedom is 12.71, and the mean of two varies by their deviation over the root of 2
+    reach = 12.71 * abs(first - second) / 2
+    assert together["return_interval"] == pytest.approx([(first + second) / 2 - reach, (first + second) / 2 + reach])
+    assert together["return_worst"] == min(first, second)
+
+
+def test_seeds_side_by_side_give_the_runs_of_one_after_the_other(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def returns(folder: str, *flags: str) -> list[float]:
+        where = ["--output-dir", str(tmp_path / folder), *TINY, "--seeds", "3,1", "--json", *flags]
+        code, out, err = run_cli(capsys, "train", "ppo/cartpole", *where)
+        assert code == 0
+        assert err.count("seed 1: ") == 1, "a result is told once"
+        return [run["return_mean"] for run in json.loads(out)["runs"]]
+
+    assert returns("together", "--jobs", "2") == returns("apart")
+
+
+def test_a_failure_of_one_seed_is_told_and_ends_all(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    broken = ["--env", "no.such.module:make", "--seeds", "0-3", "--jobs", "2", "--output-dir", str(tmp_path)]
+    code, out, err = run_cli(capsys, "train", "ppo", *broken, "--json", "--display", "none")
+    assert code == 3
+    assert "no.such.module" in err
+    assert json.loads(out) == {"error": err.removeprefix("error: ").strip(), "exit_code": 3}
+
+
+def test_any_parameter_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--learning-rate", "1e-4", "--clip-coef-schedule=linear", "--dry-run", "--json")
+    code, out, _ = run_cli(capsys, "train", "ppo/cartpole", *flags)
+    kwargs = json.loads(out)["algo_kwargs"]
+    assert (code, kwargs["learning_rate"], kwargs["clip_coef_schedule"]) == (0, 1e-4, "linear")
 
 
 def test_flags_win_over_the_preset_and_set_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +136,14 @@ def test_a_file_is_a_config_and_names_its_own_mistakes(capsys: pytest.CaptureFix
     ("code", "arguments", "message"),
     [
         (2, ("train",), "say what to train"),
+        (2, ("train", "ppo"), "train ppo needs an environment: --env CartPole-v1; or train one of the presets"),
+        (2, ("train", "ppo/cartpole", "--lerning-rate", "1"), "did you mean 'learning_rate'"),
+        (2, ("train", "ppo/cartpole", "--learning-rate"), "--learning-rate needs a value"),
+        (2, ("train", "ppo/cartpole", "twice"), "'twice' is neither a flag nor the value of one"),
+        (2, ("train", "ppo/cartpole", "--config", "ppo/acrobot"), "two configs"),
+        (2, ("train", "ppo/cartpole", "--seeds", "4-0"), "write 0-4"),
+        (2, ("train", "ppo/cartpole", "--seeds", "1,2,1"), "twice"),
+        (2, ("train", "ppo/cartpole", "--seeds", "0-1", "--jobs", "0"), "--jobs must be at least 1"),
         (2, ("train", "ppoo", "--env", "CartPole-v1"), "did you mean 'ppo'"),
         (2, ("train", "--config", "ppo/cartpol"), "did you mean 'ppo/cartpole'"),
         (2, ("train", "ppo", "--env", "CartPole-v1", "--set", "ent_coef=-1"), "ent_coef"),
@@ -121,7 +165,7 @@ def test_bad_input_gets_one_clear_error_and_its_exit_code(
 
 
 def test_an_unknown_verb_or_flag_is_a_usage_error() -> None:
-    for arguments in (["trian"], ["train", "--no-such-flag"]):
+    for arguments in (["trian"], ["evaluate", "--no-such-flag"]):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 2
@@ -144,6 +188,18 @@ def test_resume_extends_a_run_and_says_what_schedules_do(capsys: pytest.CaptureF
     assert code == 0
     assert json.loads(out)["global_step"] > before
     assert "schedules keep their old horizon" in err
+
+
+def test_more_steps_at_a_learning_rate_of_0_are_warned_of(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    flags = ["--output-dir", str(tmp_path), *TINY, "--learning-rate-schedule", "linear", "--json"]
+    run_dir = json.loads(run_cli(capsys, "train", "ppo/cartpole", *flags)[1])["run_dir"]
+    more = ("resume", run_dir, "--display", "none", "--total-timesteps")
+    run_cli(capsys, *more, "600", "--stretch-schedules")
+    assert "NOTHING WILL BE LEARNED" not in caplog.text
+    run_cli(capsys, *more, "900")
+    assert "NOTHING WILL BE LEARNED" in caplog.text
 
 
 def test_predict_answers_with_actions(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:

@@ -1,21 +1,14 @@
 """What the terminal shows, at a clock that the tests move."""
 
 import io
+import re
 from typing import Any
 
 import pytest
 
 from rl_training.errors import ConfigError
-from rl_training.runtime.display import (
-    Display,
-    LiveDisplay,
-    PlainDisplay,
-    Speed,
-    duration_text,
-    group_metrics,
-    number_text,
-    open_display,
-)
+from rl_training.runtime.display import Display, LiveDisplay, PlainDisplay, Speed, open_display, shelves
+from rl_training.runtime.readings import Readings, duration_text, number_text, progress_text
 
 
 class Terminal(io.StringIO):
@@ -65,9 +58,10 @@ def test_a_plain_line_says_it_all() -> None:
 
 def test_a_return_that_is_not_known_is_not_shown() -> None:
     stream = io.StringIO()
-    display = open_display(10, "title", stream=stream, mode="plain")
-    display.update({"return_mean": float("nan"), "eval_return_mean": 7.0}, 1)
-    assert stream.getvalue().splitlines()[1] == "step 1/10 (10%) eval_return 7"
+    display = open_display(10, "title", stream=stream, mode="plain", clock=ManualClock())
+    display.update({"eval_return_mean": float("nan")}, 1)
+    display.update({"eval_return_mean": 7.0}, 2)
+    assert stream.getvalue().splitlines()[1:] == ["step 1/10 (10%)", "step 2/10 (20%) evaluation 7 at 2"]
 
 
 def test_speed_begins_at_the_step_where_a_run_resumes() -> None:
@@ -91,12 +85,58 @@ def test_speed_forgets_the_distant_past() -> None:
 
 
 def test_metrics_are_grouped_by_what_they_tell() -> None:
-    assert group_metrics({**ROW, "episode_length": 9, "loss_coef": 1}, ("ent_coef", "loss_coef")) == {
-        "returns": {"return_mean": "123.4", "return_std": "20.1", "episode_length": "9"},
+    readings = Readings(controls=("ent_coef", "loss_coef"), constants=("gamma",))
+    extremes = {"return_min": 9.0, "return_max": 500.0}
+    readings.take({**ROW, **extremes, "episode_length_mean": 9.0, "loss_coef": 1, "gamma": 0.98}, 20_480)
+    assert readings.groups() == {
+        "returns": {"return": "123.4 ± 20.1, 9 to 500", "length": "9"},
         "losses": {"policy_loss": "-0.012"},
         "controls": {"ent_coef": "0.01", "loss_coef": "1"},
         "diagnostics": {"approx_kl": "0.003"},
     }
+
+
+def test_the_last_and_the_best_evaluation_stay_in_view() -> None:
+    readings = Readings()
+    for step, score in ((100, 7.0), (200, 90.0), (300, 8.0)):
+        readings.take({"eval_return_mean": score, "eval_return_std": 0.5}, step)
+        readings.take({"return_mean": 1.0}, step)
+    assert readings.groups()["returns"] == {"return": "1", "evaluation": "8 ± 0.5 at 300", "best": "90 ± 0.5 at 200"}
+
+
+def test_a_run_is_never_more_than_done() -> None:
+    assert progress_text(148, 100, None) == "step 148/100 (100%)"
+
+
+def test_groups_that_do_not_fit_beside_each_other_stand_below() -> None:
+    groups = {"a": {"x" * 30: "1"}, "b": {"y" * 30: "2.5e-05"}, "c": {"z" * 30: "3"}}
+    assert [list(row) for row in shelves(groups, 80)] == [["a", "b"], ["c"]]
+    assert [list(row) for row in shelves(groups, 140)] == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_nothing_is_cut_and_no_number_loses_its_exponent(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = {f"a_rather_long_metric_{i}": 1.234e-05 for i in range(4)} | {f"loss_{i}": -2.5e-07 for i in range(3)}
+    row |= {"return_mean": 123456.7, "return_std": 2345.6, "return_min": -1.0, "return_max": 9e5, "learning_rate": 3e-5}
+    stream = Terminal()
+    with open_display(10**7, "title", controls=("learning_rate",), stream=stream, clock=ManualClock()) as display:
+        display.update(row, 5 * 10**6)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= width
+    shown = "\n".join(lines)
+    assert "…" not in shown
+    assert shown.count("1.234e-05") >= 4
+    assert shown.count("-2.5e-07") >= 3
+    assert "3e-05" in shown
+
+
+def test_what_never_moves_is_told_once() -> None:
+    stream = io.StringIO()
+    constants = {"gamma": 0.98, "vf_coef": 0.5}
+    display = open_display(10, "title", controls=("ent_coef",), constants=constants, stream=stream, mode="plain")
+    display.update({"gamma": 0.98, "vf_coef": 0.5, "ent_coef": 0.1}, 1)
+    assert stream.getvalue().splitlines()[1:] == ["constant: gamma 0.98, vf_coef 0.5", "step 1/10 (10%) ent_coef 0.1"]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +199,6 @@ def test_the_live_table_is_drawn_at_most_four_times_a_second() -> None:
         for tick in range(64):
             clock.now = tick / 32
             display.update({"return_mean": 1000 + tick}, tick + 1)
-        drawn = stream.getvalue().count("return_mean")
+        drawn = stream.getvalue().count("(")
     # two seconds, at 0, 0.25, …, 1.75
     assert drawn == 8

@@ -80,7 +80,7 @@ def victims(output_dir: Path) -> Iterator[Victim]:
         "muzero/catch, pictures": {
             "preset": "muzero/catch",
             "num_envs": 2,
-            "algo_kwargs": SMALL["muzero"]["algo_kwargs"],
+            "algo_kwargs": {k: v for k, v in SMALL["muzero"]["algo_kwargs"].items() if k != "hidden_sizes"},
         },
     }
     for name, changes in others.items():

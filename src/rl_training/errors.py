@@ -63,10 +63,13 @@ class StoppedBySignal(RLTrainingError):
 
     exit_code = 130
 
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by signal {int(signum)}")
+    def __init__(self, signum: int, told: str | None = None) -> None:
+        super().__init__(told or f"stopped by signal {int(signum)}")
         self.signum = int(signum)
         self.exit_code = 128 + self.signum
+
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:
+        return type(self), (self.signum, str(self))
 
 
 def did_you_mean(word: object, options: Iterable[str]) -> str:

@@ -12,7 +12,8 @@ from rl_training.experiment.checkpointing import save_tree
 from rl_training.experiment.config import TrainConfig, make_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.manager import resumed_config
+from rl_training.runtime.display import Mode
+from rl_training.runtime.manager import OnScreen, display_of, resumed_config
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult, predict, train_session
@@ -56,10 +57,13 @@ class Agent:
     def num_timesteps(self) -> int:
         return self._session.progress.global_step
 
-    def train(self, total_timesteps: int | None = None, *, callbacks: Sequence[Callback] = ()) -> TrainResult:
+    def train(
+        self, total_timesteps: int | None = None, *, callbacks: Sequence[Callback] = (), display: Mode = "auto"
+    ) -> TrainResult:
         """Trains for so many steps more, by default as many as the agent was made for.
 
-        Schedules end with the first call's budget or at `schedule_horizon`.
+        Schedules end with the first call's budget or at `schedule_horizon`. `display` is `auto` for what fits the
+        terminal or the notebook, or `none`.
         """
         session = self._session
         steps = self._budget if total_timesteps is None else total_timesteps
@@ -70,7 +74,8 @@ class Agent:
             session.configure(resumed_config(session.config, self.num_timesteps + steps, stretch_schedules=False))
         else:
             session.configure(make_config({**session.config.model_dump(), "total_timesteps": steps}))
-        return train_session(session, callbacks=callbacks)
+        with display_of(session, display) as shown:
+            return train_session(session, callbacks=[*callbacks, OnScreen(shown)])
 
     def evaluate(self, episodes: int = 20, *, deterministic: bool = True, seed: int | None = None) -> dict[str, Any]:
         """Mean, deviation, extremes and median of the returns of whole episodes, and their lengths."""

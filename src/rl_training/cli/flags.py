@@ -54,6 +54,21 @@ def assignments(pairs: list[str]) -> dict[str, Any]:
     return layer
 
 
+def parameter_flags(args: argparse.Namespace) -> list[str]:
+    """`--learning-rate 1e-4` and `--learning-rate=1e-4` as `learning_rate=1e-4`."""
+    pairs, rest = [], list(args.parameters)
+    while rest:
+        flag, equals, text = rest.pop(0).partition("=")
+        if not flag.startswith("--"):
+            raise ConfigError(f"{flag!r} is neither a flag nor the value of one")
+        if not equals:
+            if not rest:
+                raise ConfigError(f"{flag} needs a value")
+            text = rest.pop(0)
+        pairs.append(f"{flag[2:].replace('-', '_')}={text}")
+    return pairs
+
+
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run directory or a checkpoint")
     parser.add_argument("--checkpoint", default="latest", metavar="X", help="latest, best or a step [latest]")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rl_training import __version__
-from rl_training.errors import RLTrainingError
+from rl_training.errors import RLTrainingError, StoppedBySignal
 from rl_training.naming import also_import_from
 from rl_training.runtime.stopping import SIGNALS, stoppable
 
@@ -112,23 +112,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stoppable():
             return _run(name, verb, arguments[1:])
     except RLTrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        told, code = str(error), error.exit_code
+        if isinstance(error, StoppedBySignal):
+            print(told, file=sys.stderr)
+        else:
+            print(f"error: {told}", file=sys.stderr)
     except (OSError, MemoryError, RuntimeError) as error:
-        told = machine_refusal(error)
-        if told is None:
+        refusal = machine_refusal(error)
+        if refusal is None:
             raise
+        told, code = refusal, RLTrainingError.exit_code
         print(f"error: {told}", file=sys.stderr)
-        return RLTrainingError.exit_code
+    if "--json" in arguments:
+        print(json.dumps({"error": told, "exit_code": code}))
+    return code
 
 
 def _run(name: str, verb: Verb, arguments: list[str]) -> int:
     module = importlib.import_module(f"rl_training.cli.{verb.module}")
-    args = _verb_parser(name, verb, module).parse_args(arguments)
+    args = _parsed(_verb_parser(name, verb, module), module, arguments)
     with _stdout_kept_clean() if args.json else nullcontext():
         answer = module.run(args)
     print(json.dumps(answer.data) if args.json else answer.text)
     return answer.exit_code
+
+
+def _parsed(parser: argparse.ArgumentParser, module: Any, arguments: list[str]) -> argparse.Namespace:
+    if not getattr(module, "takes_parameters", False):
+        return parser.parse_args(arguments)
+    args, rest = parser.parse_known_args(arguments)
+    args.parameters = rest
+    return args
 
 
 def machine_refusal(error: Exception) -> str | None:

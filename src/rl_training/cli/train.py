@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
 from contextlib import closing
 
 import yaml
 
-from rl_training.cli.flags import add_config_flags, assignments, config_flags, score_text
+from rl_training.cli.flags import add_config_flags, assignments, config_flags, parameter_flags, score_text
 from rl_training.cli.main import Answer
+from rl_training.cli.seeds import aggregate, aggregate_text, parse_seeds, train_seeds
 from rl_training.envs.factory import make_envs
 from rl_training.errors import ConfigError, EnvironmentFault, MissingExtraError
 from rl_training.experiment.config import TrainConfig, make_config, merge
-from rl_training.experiment.presets import load_preset
+from rl_training.experiment.presets import list_presets, load_preset
+from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.memory import free_bytes, memory_needs, readable, told
 from rl_training.runtime.workflows import TrainResult
 
+takes_parameters = True  # any other flag is a parameter of the algorithm
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("algo", nargs="?", help="algorithm; a preset names its own")
+    parser.add_argument("algo", nargs="?", metavar="ALGO|PRESET", help="an algorithm (ppo) or a preset (ppo/cartpole)")
     parser.add_argument("--config", metavar="X", help="a packaged preset (ppo/cartpole) or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key, as often as needed")
-    parser.add_argument("--seeds", metavar="0-4", help="train one run per seed (0-4 or 0,3,7), on Ray in parallel")
+    parser.add_argument("--seeds", metavar="0-4", help="train one run per seed (0-4 or 0,3,7); on Ray all at once")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many seeds at once, in processes [1]")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and the memory it needs")
     parser.add_argument("--display", choices=("auto", "live", "plain", "none"), default="auto")
     add_config_flags(parser)
@@ -37,12 +40,11 @@ def run(args: argparse.Namespace) -> Answer:
     if args.seeds is None:
         result = train_run(config, display=args.display)
         return Answer(_text(result), result.summary())
-    configs = [make_config({**config.model_dump(), "seed": seed}) for seed in parse_seeds(args.seeds)]
-    results = []
-    for result in _train_all(configs, args):
-        results.append(result)
-        print(_text(results[-1]), file=sys.stderr)
-    return Answer("\n".join(map(_text, results)), {"runs": [result.summary() for result in results]})
+    if args.jobs < 1:
+        raise ConfigError(f"--jobs must be at least 1, got {args.jobs}")
+    results = train_seeds(config, parse_seeds(args.seeds), jobs=args.jobs, display=args.display)
+    together = aggregate(results)
+    return Answer(aggregate_text(together), {"runs": [r.summary() for r in results], "aggregate": together})
 
 
 def _dry_run(config: TrainConfig) -> Answer:
@@ -61,34 +63,28 @@ def _dry_run(config: TrainConfig) -> Answer:
     return Answer(text, resolved | {"memory_bytes": data})
 
 
-def _train_all(configs: list[TrainConfig], args: argparse.Namespace) -> Iterator[TrainResult]:
-    """Trains on Ray side by side, otherwise one after the other."""
-    if configs[0].backend == "ray":
-        from rl_training.distributed.runs import train_in_parallel
-
-        yield from train_in_parallel(configs)
-    else:
-        yield from (train_run(config, display=args.display) for config in configs)
-
-
 def config_from(args: argparse.Namespace) -> TrainConfig:
     """Defaults < preset or file < flags."""
-    preset = load_preset(args.config) if args.config else {}
-    named = {"algo": args.algo} if args.algo else {}
-    if args.algo and preset.get("algo", args.algo) != args.algo:
-        raise ConfigError(f"--config {args.config} is for {preset['algo']!r}, the command says {args.algo!r}")
-    layers = merge(preset, named, config_flags(args), assignments(args.set))
+    algo, source = args.algo, args.config
+    if algo and ("/" in algo or algo.endswith((".yaml", ".yml"))):  # a preset, or a file, is what everyone types
+        if source:
+            raise ConfigError(f"two configs were given: {algo} and --config {source}")
+        algo, source = None, algo
+    preset = load_preset(source) if source else {}
+    if algo and preset.get("algo", algo) != algo:
+        raise ConfigError(f"--config {source} is for {preset['algo']!r}, the command says {algo!r}")
+    named = {"algo": algo} if algo else {}
+    layers = merge(preset, named, config_flags(args), assignments(args.set), assignments(parameter_flags(args)))
     if "algo" not in layers:
-        raise ConfigError("say what to train: an algorithm (rl-training train ppo --env …) or --config")
+        raise ConfigError("say what to train: a preset (rl-training train ppo/cartpole) or an algorithm and --env")
+    if algo in REGISTRY and not layers.keys() & {"env_id", "tasks"}:
+        raise ConfigError(f"train {algo} needs an environment: --env CartPole-v1{_presets_of(algo)}")
     return make_config(layers)
 
 
-def parse_seeds(text: str) -> list[int]:
-    try:
-        first, dash, last = text.partition("-")
-        return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--seeds takes 0-4 or 0,3,7, got {text!r}") from error
+def _presets_of(algo: str) -> str:
+    names = [name for name in list_presets() if name.startswith(f"{algo}/")]
+    return f"; or train one of the presets {', '.join(names)}" if names else ""
 
 
 def _text(result: TrainResult) -> str:

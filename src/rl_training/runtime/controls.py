@@ -130,6 +130,10 @@ class ControlSet:
         """The value of every control at `step`, by canonical name."""
         return {resolved.control.name: resolved.resolve(step) for resolved in self.controls}
 
+    def moving(self) -> tuple[str, ...]:
+        """The names of those that change during the run."""
+        return tuple(r.control.name for r in self.controls if r.warmup_steps or not isinstance(r.schedule, Constant))
+
     def peaks(self) -> dict[str, float]:
         """The highest value of every schedule, by its control's name."""
         return {r.control.name: r.peak() for r in self.controls}

@@ -1,26 +1,32 @@
-"""The display of a run in the terminal: a live table, plain lines, or nothing."""
+"""The display of a run: a live table in a terminal, one line in a notebook, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
 
 import math
 import os
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from rl_training.errors import ConfigError
+from rl_training.runtime.readings import Readings, Row, number_text, progress_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Row = Mapping[str, object]
 Clock = Callable[[], float]
-Mode = Literal["auto", "live", "plain", "none"]
+Mode = Literal["auto", "live", "notebook", "plain", "none"]
 DisplayT = TypeVar("DisplayT", bound="Display")
 SPEED_WINDOW_SECONDS = 30.0
 MIN_SECONDS_BETWEEN_REFRESHES = 0.25
+PLAIN_WIDTH = 80
+BAR_WIDTH, LEAST_BAR_WIDTH = 24, 8
+GAP = 3  # between groups of metrics
+TABLE_ROWS = 10  # of results that stay in a notebook
 
 
 class Display:
@@ -62,74 +68,105 @@ class Speed:
         return (step - first_step) / (now - first_time) if now > first_time and step > first_step else None
 
 
-class PlainDisplay(Display):
+class _Watching(Display):
+    """Knows how far the run is, and what it reads."""
+
+    def __init__(self, total_steps: int, readings: Readings, clock: Clock) -> None:
+        self.total_steps = total_steps
+        self.readings = readings
+        self._clock = clock
+        self._speed = Speed(clock)
+        self._last_refresh = -math.inf
+
+    def progress(self, row: Row, step: int) -> str:
+        self.readings.take(row, step)
+        return progress_text(step, self.total_steps, self._speed.update(step))
+
+    def is_due(self) -> bool:
+        """Whether it is time to draw again; then it is not for a while."""
+        due = self._clock() - self._last_refresh >= MIN_SECONDS_BETWEEN_REFRESHES
+        if due:
+            self._last_refresh = self._clock()
+        return due
+
+
+class PlainDisplay(_Watching):
     """One readable line per update, for files and pipes."""
 
-    def __init__(
-        self, total_steps: int, title: str, *, controls: tuple[str, ...], stream: TextIO, clock: Clock
-    ) -> None:
-        self._total_steps = total_steps
-        self._controls = controls
+    def __init__(self, total_steps: int, readings: Readings, *, stream: TextIO, clock: Clock) -> None:
+        super().__init__(total_steps, readings, clock)
         self._stream = stream
-        self._speed = Speed(clock)
-        self.message(title)
 
     def update(self, row: Row, step: int) -> None:
-        groups = group_metrics(row, self._controls)
-        metrics = [f"{name} {value}" for name, value in {**groups["losses"], **groups["controls"]}.items()]
-        progress = progress_text(step, self._total_steps, self._speed.update(step))
-        self.message(" ".join([progress, *return_texts(row), *metrics]))
+        self.message(f"{self.progress(row, step)} {self.readings.line()}".rstrip())
 
     def message(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
-class LiveDisplay(Display):
-    """A progress bar and a table of metrics that stay in place."""
+class LiveDisplay(_Watching):
+    """A progress bar and a table of metrics that stay in place, as wide as the terminal."""
 
-    def __init__(
-        self, total_steps: int, title: str, *, controls: tuple[str, ...], stream: TextIO, clock: Clock
-    ) -> None:
+    def __init__(self, total_steps: int, readings: Readings, *, stream: TextIO, clock: Clock) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._total_steps = total_steps
-        self._title = title
-        self._controls = controls
-        self._clock = clock
-        self._speed = Speed(clock)
-        self._last_refresh = -math.inf
+        super().__init__(total_steps, readings, clock)
         # Refreshed by `update` and not by rich's thread: environment workers may be forked at any time.
         self._live = Live(console=Console(file=stream), auto_refresh=False)
         self._live.start()
 
     def update(self, row: Row, step: int) -> None:
-        speed = self._speed.update(step)
-        due = self._clock() - self._last_refresh >= MIN_SECONDS_BETWEEN_REFRESHES
-        self._live.update(self._render(row, step, speed), refresh=due)
-        if due:
-            self._last_refresh = self._clock()
+        progress = self.progress(row, step)
+        self._live.update(self._render(progress, step), refresh=self.is_due())
 
     def message(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
 
-    def _render(self, row: Row, step: int, speed: float | None) -> "RenderableType":
+    def _render(self, progress: str, step: int) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
+        width = self._live.console.width
         header = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=max(self._total_steps, 1), completed=step, width=24)
-        header.add_row(Text(self._title, style="bold"), bar, Text(progress_text(step, self._total_steps, speed)))
-        groups = {name: metrics for name, metrics in group_metrics(row, self._controls).items() if metrics}
-        table = Table.grid(padding=(0, 4))
-        table.add_row(*(Text(name, style="bold cyan") for name in groups))
-        table.add_row(*(_two_columns(metrics) for metrics in groups.values()))
-        return Group(header, table)
+        room = max(LEAST_BAR_WIDTH, min(BAR_WIDTH, width - len(progress) - 2))
+        bar = ProgressBar(total=max(self.total_steps, 1), completed=min(step, self.total_steps), width=room)
+        header.add_row(bar, Text(progress))
+        return Group(header, *(_side_by_side(groups) for groups in shelves(self.readings.groups(), width)))
+
+
+class NotebookDisplay(_Watching):
+    """One line that is written over; at the end the results stay as a table."""
+
+    def __init__(self, total_steps: int, readings: Readings, *, clock: Clock) -> None:
+        from IPython.display import display
+
+        super().__init__(total_steps, readings, clock)
+        self._show = display
+        self._line = display(_as_text(""), raw=True, display_id=True)
+        self._progress = ""
+
+    def update(self, row: Row, step: int) -> None:
+        self._progress = self.progress(row, step)
+        if self.is_due():
+            self._line.update(_as_text(f"{self._progress} {self.readings.line()}"), raw=True)
+
+    def message(self, text: str) -> None:
+        self._show(_as_text(text), raw=True)
+
+    def close(self) -> None:
+        results = self.readings.results()[-TABLE_ROWS:]
+        lines = [f"{step:>12}  {score}" for step, score in [("step", "evaluation"), *results]] if results else []
+        self._line.update(_as_text("\n".join([self._progress, *lines])), raw=True)
+
+
+def _as_text(text: str) -> dict[str, str]:
+    return {"text/plain": text}
 
 
 def open_display(
@@ -137,87 +174,79 @@ def open_display(
     title: str,
     *,
     controls: tuple[str, ...] = (),
+    constants: Mapping[str, float] | None = None,
     stream: TextIO | None = None,
     mode: Mode = "auto",
     clock: Clock = time.perf_counter,
 ) -> Display:
-    """The display for a stream (stderr): `auto` is live on a terminal and plain lines elsewhere."""
+    """The display for a stream (stderr); `auto` is what fits it: live, in a notebook its line, or plain lines.
+
+    `controls` are those that move; the `constants` are told once, below the title.
+    """
     stream = sys.stderr if stream is None else stream
-    if mode == "auto":
-        mode = "live" if stream.isatty() and os.environ.get("TERM") != "dumb" else "plain"
-    if mode == "live":
-        return LiveDisplay(total_steps, title, controls=controls, stream=stream, clock=clock)
-    if mode == "plain":
-        return PlainDisplay(total_steps, title, controls=controls, stream=stream, clock=clock)
+    constants = constants or {}
+    readings = Readings(controls, constants)
     if mode == "none":
         return Display()
-    raise ConfigError(f"unknown display mode {mode!r}; choose from auto, live, plain, none")
+    shown: Display
+    match _fitting(stream) if mode == "auto" else mode:
+        case "live":
+            shown = LiveDisplay(total_steps, readings, stream=stream, clock=clock)
+        case "notebook":
+            shown = NotebookDisplay(total_steps, readings, clock=clock)
+        case "plain":
+            shown = PlainDisplay(total_steps, readings, stream=stream, clock=clock)
+        case _:
+            raise ConfigError(f"unknown display mode {mode!r}; choose from auto, live, notebook, plain, none")
+    shown.message(title)
+    if constants:
+        told = ", ".join(f"{name} {number_text(value)}" for name, value in constants.items())
+        shown.message(textwrap.fill(f"constant: {told}", PLAIN_WIDTH, subsequent_indent="  "))
+    return shown
 
 
-def progress_text(step: int, total_steps: int, speed: float | None) -> str:
-    """`step 20,480/100,000 (20%) 18,200 steps/s ETA 0:04`; without a speed, no more than the first part."""
-    text = f"step {step:,}/{total_steps:,} ({100 * step // max(total_steps, 1)}%)"
-    if speed is None:
-        return text
-    return f"{text} {number_text(speed)} steps/s ETA {duration_text((total_steps - step) / speed)}"
+def _fitting(stream: TextIO) -> str:
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
+        return "notebook"
+    return "live" if stream.isatty() and os.environ.get("TERM") != "dumb" else "plain"
 
 
-def return_texts(row: Row) -> list[str]:
-    """`return 123.4 ± 20.1` for every mean return in a row, evaluations included."""
-    texts = []
-    for name, mean in row.items():
-        if name.endswith("return_mean") and _is_finite(mean):
-            label = name.removesuffix("_mean")
-            std = row.get(f"{label}_std")
-            texts.append(f"{label} {number_text(mean)}" + (f" ± {number_text(std)}" if _is_finite(std) else ""))
-    return texts
+def shelves(groups: Mapping[str, Mapping[str, str]], width: int) -> list[dict[str, Mapping[str, str]]]:
+    """The groups side by side as far as the width reaches, and the rest below."""
+    rows: list[dict[str, Mapping[str, str]]] = []
+    left = 0
+    for name, metrics in groups.items():
+        wanted = max(len(name), _name_width(metrics) + 1 + max(map(len, metrics.values()))) + GAP
+        if wanted > left:
+            rows.append({})
+            left = width + GAP
+        rows[-1][name] = metrics
+        left -= wanted
+    return rows
 
 
-def group_metrics(row: Row, controls: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """The metrics of a row, formatted, by what they tell about the run."""
-    groups: dict[str, dict[str, str]] = {"returns": {}, "losses": {}, "controls": {}, "diagnostics": {}}
-    for name, value in row.items():
-        if name != "global_step":
-            groups[_group_of(name, controls)][name] = number_text(value)
-    return groups
+def _name_width(metrics: Mapping[str, str]) -> int:
+    return max(map(len, metrics))
 
 
-def number_text(value: object) -> str:
-    """Four digits of a number, or all of it if it is whole or large."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return "-" if value is None else str(value)
-    if isinstance(value, Integral):
-        return f"{int(value):,}"
-    number = float(value)
-    return f"{number:,.0f}" if 1000 <= abs(number) < 1e9 else f"{number:.4g}"
+def _side_by_side(groups: Mapping[str, Mapping[str, str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, GAP))
+    table.add_row(*(Text(name, style="bold cyan") for name in groups))
+    table.add_row(*(_two_columns(metrics) for metrics in groups.values()))
+    return table
 
 
-def duration_text(seconds: float) -> str:
-    """`1:02:03`, or `2:03` when there are no hours."""
-    minutes, second = divmod(max(0, round(seconds)), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def _group_of(name: str, controls: tuple[str, ...]) -> str:
-    if name in controls:
-        return "controls"
-    if "loss" in name:
-        return "losses"
-    return "returns" if "return" in name or "episode" in name else "diagnostics"
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)
-
-
-def _two_columns(metrics: Mapping[str, str]) -> "RenderableType":
+def _two_columns(metrics: Mapping[str, str]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 1))
-    table.add_column()
-    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     for name, value in metrics.items():
         table.add_row(Text(name), Text(value))
     return table

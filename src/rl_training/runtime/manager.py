@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from rl_training.envs.sources import EnvSource
-from rl_training.errors import CheckpointError, ConfigError, NonFiniteError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, NonFiniteError, RLTrainingError, StoppedBySignal
 from rl_training.experiment.checkpointing import CheckpointStore
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
 from rl_training.experiment.files import cause_of, naming_failures, replacing
@@ -43,11 +43,23 @@ class Checkpoints(Callback):
         self.store.mark_best(step)
 
 
-class RowRecorder(Callback):
-    """Writes rows to the loggers of a run and to the screen. It comes last, so that it has what others added."""
+class OnScreen(Callback):
+    """Shows rows and evaluations."""
 
-    def __init__(self, run_dir: Path, config: TrainConfig, display: Display, *, resume_step: int | None = None) -> None:
+    def __init__(self, display: Display) -> None:
         self.display = display
+
+    def on_log(self, session: Session, row: dict[str, Any]) -> None:
+        self.display.update(row, session.progress.global_step)
+
+    def on_evaluation(self, session: Session, evaluation: Evaluation) -> None:
+        self.display.update(evaluation.row(), evaluation.step)
+
+
+class RowRecorder(Callback):
+    """Writes rows to the loggers of a run. It comes late, so that it has what others added."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig, *, resume_step: int | None = None) -> None:
         self._run_dir = run_dir
         self._failed = False
         self._loggers: list[Logger] = open_loggers(config.loggers, run_dir, resume_step=resume_step)
@@ -62,13 +74,11 @@ class RowRecorder(Callback):
         for logger in self._loggers:
             with self._surviving(logger):
                 logger.close()
-        self.display.close()
 
     def _write(self, row: dict[str, Any], step: int) -> None:
         for logger in self._loggers:
             with self._surviving(logger):
                 logger.log(row, step)
-        self.display.update(row, step)
 
     @contextmanager
     def _surviving(self, logger: Logger) -> Iterator[None]:
@@ -124,6 +134,7 @@ def resume_run(
         config = resumed_config(opened.config, total_timesteps, stretch_schedules=stretch_schedules)
         with closing(opened._replace(config=config).session()) as session:
             step = session.progress.global_step
+            warn_of_ended_schedule(session)
             return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=step)
 
 
@@ -146,27 +157,38 @@ def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_
     return make_config({**config.model_dump(), "total_timesteps": total_timesteps, "schedule_horizon": horizon})
 
 
+def warn_of_ended_schedule(session: Session) -> None:
+    """More steps with a learning rate of 0 teach nothing."""
+    config, step = session.config, session.progress.global_step
+    rates = [session.controls.resolve(at).get("learning_rate", 1.0) for at in (step, config.total_timesteps)]
+    if step < config.total_timesteps and not any(rates):
+        _log.warning(
+            "the learning rate is 0 from step %s to the end, because its schedule has ended: NOTHING WILL BE LEARNED. "
+            "--stretch-schedules (stretch_schedules=True) makes schedules end with the new budget",
+            f"{step:,}",
+        )
+
+
 def _run(
     session: Session, run_dir: Path, *, callbacks: Sequence[Callback], display: Mode, resume_step: int | None
 ) -> TrainResult:
     """Trains in a directory whose lock this process holds."""
     config = session.config
     write_config(run_dir, config)
-    shown = open_display(
-        config.total_timesteps,
-        f"{config.algo} on {config.env_id}, seed {config.seed}",
-        controls=tuple(session.controls.resolve(session.progress.global_step)),
-        mode=display,
-    )
     checkpoints = Checkpoints(run_dir, config)
     with naming_failures(run_dir):
-        rows = RowRecorder(run_dir, config, shown, resume_step=resume_step)
+        rows = RowRecorder(run_dir, config, resume_step=resume_step)
     try:
-        result = train_session(session, callbacks=[checkpoints, *callbacks, rows], run_dir=run_dir)
+        with display_of(session, display) as shown:
+            shown.message(f"run: {run_dir}")
+            listeners = [checkpoints, *callbacks, rows, OnScreen(shown)]
+            result = train_session(session, callbacks=listeners, run_dir=run_dir)
     except NonFiniteError as error:
         good = checkpoints.store.latest()
         where = f"the last good checkpoint is {good}" if good else "there is no checkpoint yet"
         raise NonFiniteError(f"{error}; {where}") from error
+    except StoppedBySignal as stop:
+        raise StoppedBySignal(stop.signum, farewell(session, run_dir)) from None
     finally:
         rows.close()
     if not session.progress.gradient_steps and result.stop_reason is None:
@@ -175,6 +197,28 @@ def _run(
             f"of them (total_timesteps), or a smaller rollout_steps or learning_starts; run: {run_dir}"
         )
     return result
+
+
+def farewell(session: Session, run_dir: Path) -> str:
+    """The last words of a run that a signal stopped."""
+    step, saved = session.progress.global_step, session.saved_step
+    if not saved:
+        return f"stopped at step {step:,}, before there was anything to save"
+    kept = "saved" if saved == step else f"the checkpoint of step {saved:,} is good"
+    return f"stopped at step {step:,}; {kept}; go on with: rl-training resume {run_dir}"
+
+
+def display_of(session: Session, mode: Mode) -> Display:
+    """The display of a run, with its title and what never moves."""
+    config, moving = session.config, session.controls.moving()
+    values = session.controls.resolve(session.progress.global_step)
+    return open_display(
+        config.total_timesteps,
+        f"{config.algo} on {config.env_id}, seed {config.seed}",
+        controls=moving,
+        constants={name: value for name, value in values.items() if name not in moving},
+        mode=mode,
+    )
 
 
 def trainer_for(learner: type) -> Callable[..., TrainResult]:
