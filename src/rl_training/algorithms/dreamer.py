@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
 from rl_training.algorithms.optimizer import AdaptivelyClippedOptimizer
@@ -114,25 +114,23 @@ def replay_returns(
     return lambda_returns(rewards[1:], bootstraps[1:], discounts=discounts, gae_lambda=trace)
 
 
-class ReturnScale:
+class ReturnScale(nn.Module):
     """The range from the 5th to the 95th percentile of returns, averaged over updates and at least 1 (eq. 7)."""
 
+    percentiles: Tensor
+    averages: Tensor
+
     def __init__(self, rate: float = 0.01, low: float = 0.05, high: float = 0.95) -> None:
+        super().__init__()
         self.rate = rate
-        self.percentiles = torch.tensor([low, high])
-        self.averages = torch.zeros(2)
+        self.register_buffer("percentiles", torch.tensor([low, high]), persistent=False)
+        self.register_buffer("averages", torch.zeros(2))
 
     def update(self, returns: Tensor) -> Tensor:
         """Takes in the returns, and says by how much to divide advantages."""
         quantiles = returns.detach().flatten().quantile(self.percentiles)
         self.averages = torch.lerp(self.averages, quantiles, self.rate)
         return (self.averages[1] - self.averages[0]).clamp(min=1.0)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"averages": self.averages}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.averages = state["averages"].to(self.averages.device)
 
 
 class NoiseStream:

@@ -13,6 +13,7 @@ from rl_training.experiment.config import TrainConfig, make_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Mode
+from rl_training.runtime.fine_tuning import start_from
 from rl_training.runtime.manager import OnScreen, display_of, resumed_config
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session
@@ -43,6 +44,8 @@ class Agent:
         config = make_config({"algo": self.algo, **config_keys(overrides), **named})
         self._budget = config.total_timesteps
         self._session = Session(config, env=None if isinstance(env, str) else env)
+        if config.init_from is not None:
+            start_from(self._session, config.init_from, config.init_checkpoint)
 
     @property
     def config(self) -> TrainConfig:

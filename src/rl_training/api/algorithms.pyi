@@ -67,6 +67,10 @@ class RunKeys(TypedDict, total=False):
     """steps between rows of metrics."""
     loggers: list[str]
     """jsonl, csv, tensorboard."""
+    init_from: str | None
+    """run or model whose policy a new run starts from."""
+    init_checkpoint: str | int
+    """which of its checkpoints: latest, best or a step."""
     target_return: float | None
     """stop when an evaluation's mean reaches it."""
     early_stop_patience: int | None

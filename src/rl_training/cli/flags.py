@@ -10,7 +10,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, with_numbers
 from rl_training.experiment.plain import parse_yaml
 
-SPELLINGS = {"env_id": ("--env", "--env-id")}
+SPELLINGS = {"env_id": ("--env", "--env-id"), "init_checkpoint": ("--checkpoint", "--init-checkpoint")}
 NOT_FLAGS = {"algo", "algo_kwargs"}  # the positional argument, and `--set`
 
 
@@ -69,8 +69,8 @@ def parameter_flags(args: argparse.Namespace) -> list[str]:
     return pairs
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run directory or a checkpoint")
+def add_run(parser: argparse.ArgumentParser, what: str = "a run directory or a checkpoint") -> None:
+    parser.add_argument("run", metavar="RUN", help=what)
     parser.add_argument("--checkpoint", default="latest", metavar="X", help="latest, best or a step [latest]")
 
 

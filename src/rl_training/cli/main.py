@@ -44,12 +44,13 @@ VERBS = {
             "rl-training train ppo --env CartPole-v1 --total-timesteps 50000 --set clip_coef_schedule=linear",
             "rl-training train --config ppo/cartpole --seeds 0-4 --json",
             "rl-training train ppo --env my_package.envs:make --set 'ent_coef_schedule={kind: cosine, start: 0.01}'",
+            "rl-training train ppo --env my_envs.py:make --init-from RUN --checkpoint best --set learning_rate=1e-4",
         ),
     ),
     "resume": Verb(
         "go on with a run from its latest checkpoint",
         "resume",
-        ("rl-training resume RUN", "rl-training resume RUN --total-timesteps 200000"),
+        ("rl-training resume RUN --total-timesteps 200000", "rl-training resume RUN --checkpoint best"),
     ),
     "evaluate": Verb(
         "play whole episodes with a run's policy",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rl_training.cli.flags import add_config_flags, add_trust, config_flags, score_text
+from rl_training.cli.flags import add_config_flags, add_run, add_trust, config_flags, score_text, which_checkpoint
 from rl_training.cli.main import Answer
 from rl_training.runtime.manager import resume_run
 
@@ -13,7 +13,7 @@ ELSEWHERE = ("backend", "workers", "worker_backend", "ray_mode", "ray_address", 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run directory")
+    add_run(parser, "a run directory")
     parser.add_argument("--total-timesteps", type=int, metavar="N", help="a new budget, counted from the run's start")
     parser.add_argument("--stretch-schedules", action="store_true", help="schedules end with the new budget")
     add_trust(parser)
@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> Answer:
         print("schedules keep their old horizon; --stretch-schedules extends them", file=sys.stderr)
     result = resume_run(
         args.run,
+        which=which_checkpoint(args),
         total_timesteps=args.total_timesteps,
         stretch_schedules=args.stretch_schedules,
         display=args.display,

@@ -67,6 +67,8 @@ class TrainConfig(Validated):
     keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
     log_interval: PositiveInt = Field(1_000, description="steps between rows of metrics")
     loggers: list[str] = Field(["jsonl", "csv"], description="jsonl, csv, tensorboard")
+    init_from: str | None = Field(None, description="run or model whose policy a new run starts from")
+    init_checkpoint: str | int = Field("latest", description="which of its checkpoints: latest, best or a step")
     target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
     early_stop_patience: PositiveInt | None = Field(None, description="stop after so many evaluations without a best")
     algo_kwargs: dict[str, Any] = Field({}, description="hyper-parameters, schedules and warm-ups of the algorithm")

@@ -20,6 +20,7 @@ from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
+from rl_training.runtime.fine_tuning import start_from
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session, seed_globals
 from rl_training.runtime.stopping import stoppable
@@ -103,6 +104,8 @@ def train_run(
     seed_globals(config.seed)
     with stoppable(), closing(Session(config, env=env)) as session:
         config = session.config
+        if config.init_from is not None:
+            start_from(session, config.init_from, config.init_checkpoint)
         run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
         with RunLock(run_dir):
             return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
@@ -111,6 +114,7 @@ def train_run(
 def resume_run(
     run_dir: Path | str,
     *,
+    which: str | int = "latest",
     total_timesteps: int | None = None,
     stretch_schedules: bool = False,
     env: EnvSource | None = None,
@@ -121,6 +125,7 @@ def resume_run(
 ) -> TrainResult:
     """Goes on from the latest checkpoint as if nothing had happened, to the old budget or to a larger one.
 
+    From another one (`which`: best or a step) the run takes a new course: its rows after that step are dropped.
     `changes` are other keys of the config; mappings such as `algo_kwargs` are merged key by key. Where environments are
     stepped elsewhere than before (`backend`, `workers`, `ray_mode`), their episodes begin anew.
     """
@@ -128,7 +133,7 @@ def resume_run(
     if not (run_dir / "config.yaml").is_file():
         raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
     with stoppable(), RunLock(run_dir):
-        opened = open_checkpoint(run_dir, env=env, trust=trust, changes=changes)
+        opened = open_checkpoint(run_dir, which=which, env=env, trust=trust, changes=changes)
         if told := differing_keys(opened.state["config"], opened.config.model_dump(mode="json"), changes):
             _log.warning("resuming with %s", "; ".join(told))
         config = resumed_config(opened.config, total_timesteps, stretch_schedules=stretch_schedules)
