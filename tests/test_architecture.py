@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
 # Imports point to the left. The modules at the root and the tools of compiled code are places of their own.
 LINE = (
     "errors",
+    "blame",
     "naming",
     "replaceable",
     "ops",

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rl_training.blame import told
 from rl_training.errors import ConfigError, RLTrainingError
 
 PYTHON_PREFIX = "python:"
@@ -47,7 +48,7 @@ def import_named(text: str, what: str, error_class: type[RLTrainingError] = Conf
 def _reason(error: BaseException) -> str:
     if isinstance(error, ImportError | AttributeError | FileNotFoundError):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    return told(error)
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -8,16 +8,19 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rl_training import __version__
+from rl_training.blame import raised_at, told
 from rl_training.errors import RLTrainingError, StoppedBySignal
 from rl_training.naming import also_import_from
 from rl_training.runtime.stopping import SIGNALS, stoppable
 
+TRACEBACK = "--traceback"
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")  # as torch says it
 
 
@@ -113,20 +116,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stoppable():
             return _run(name, verb, arguments[1:])
     except RLTrainingError as error:
-        told, code = str(error), error.exit_code
-        if isinstance(error, StoppedBySignal):
-            print(told, file=sys.stderr)
-        else:
-            print(f"error: {told}", file=sys.stderr)
-    except (OSError, MemoryError, RuntimeError) as error:
-        refusal = machine_refusal(error)
-        if refusal is None:
+        return _failed(error, str(error), error.exit_code, arguments)
+    except Exception as error:  # of user code: an environment, a network, a callback
+        message = machine_refusal(error) or (told(error) if raised_at(error) else None)
+        if message is None:
             raise
-        told, code = refusal, RLTrainingError.exit_code
-        print(f"error: {told}", file=sys.stderr)
+        return _failed(error, message, RLTrainingError.exit_code, arguments)
+
+
+def _failed(error: Exception, message: str, exit_code: int, arguments: Sequence[str]) -> int:
+    """Says what went wrong in a line, after all that Python knows about it if the user wants to see that."""
+    if TRACEBACK in arguments:
+        traceback.print_exception(error)
+    print(message if isinstance(error, StoppedBySignal) else f"error: {message}", file=sys.stderr)
     if "--json" in arguments:
-        print(json.dumps({"error": told, "exit_code": code}))
-    return code
+        print(json.dumps({"error": message, "exit_code": exit_code}))
+    return exit_code
 
 
 def _run(name: str, verb: Verb, arguments: list[str]) -> int:
@@ -202,5 +207,6 @@ def _verb_parser(name: str, verb: Verb, module: Any) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
+    parser.add_argument(TRACEBACK, action="store_true", help="when it fails, show where in the code")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, everything else on stderr")
     return parser

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
+from rl_training.blame import told
 from rl_training.envs.answers import check_spaces
 from rl_training.envs.envpool import EnvPoolEnvs
 from rl_training.envs.multitask import MultiTaskEnvs, split_evenly
@@ -89,7 +90,7 @@ def _named(spec: EnvSpec) -> Iterator[None]:
     except RLTrainingError:
         raise
     except (Exception, SystemExit) as error:
-        raise EnvironmentFault(f"cannot make environment {spec.name!r}: {type(error).__name__}: {error}") from error
+        raise EnvironmentFault(f"cannot make environment {spec.name!r}: {told(error)}") from error
 
 
 def make_envs(spec: EnvSpec, num_envs: int) -> Envs:

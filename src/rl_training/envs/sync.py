@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.blame import told
 from rl_training.data.trees import tree_map, zeros_for
 from rl_training.envs.answers import reset_obs, step_parts, write_row
 from rl_training.envs.infos import InfoRow, numbers_in
@@ -59,7 +60,7 @@ class SyncEnvs(Envs):
             try:
                 answer = env.step(chosen[index])
             except (Exception, SystemExit) as error:
-                raise self._fault(f"step raised {type(error).__name__}: {error}") from error
+                raise self._fault(f"step raised {told(error)}") from error
             obs, reward, is_terminal, is_cut, info = step_parts(answer, self._fault)
             if info.__class__ is not dict or info:
                 infos.append((index, numbers_in(info)))
@@ -116,7 +117,7 @@ class SyncEnvs(Envs):
         try:
             answer = env.reset(**kwargs)
         except (Exception, SystemExit) as error:
-            raise self._fault(f"reset raised {type(error).__name__}: {error}") from error
+            raise self._fault(f"reset raised {told(error)}") from error
         return reset_obs(answer, self._fault)
 
     def at(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from rl_training.blame import told
 from rl_training.data.trees import tree_leaves, tree_map
 from rl_training.envs.infos import InfoRow, columns_in
 from rl_training.envs.state import can_restore, read_state, write_state
@@ -107,7 +108,7 @@ class VectorEnvs(Envs):
         except EnvironmentFault:
             raise
         except (Exception, SystemExit) as error:
-            raise EnvironmentFault(f"{self.at()}: {type(error).__name__}: {error}") from error
+            raise EnvironmentFault(f"{self.at()}: {told(error)}") from error
 
 
 def autoreset_is_same_step(envs: gym.vector.VectorEnv) -> bool:

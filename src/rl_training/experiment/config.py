@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import (
     Field,
+    ModelWrapValidatorHandler,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
@@ -72,6 +73,14 @@ class TrainConfig(Validated):
     target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
     early_stop_patience: PositiveInt | None = Field(None, description="stop after so many evaluations without a best")
     algo_kwargs: dict[str, Any] = Field({}, description="hyper-parameters, schedules and warm-ups of the algorithm")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_our_words(cls, raw: Any, validate: ModelWrapValidatorHandler[TrainConfig]) -> TrainConfig:
+        try:
+            return validate(raw)
+        except ValidationError as error:
+            raise ConfigError("\n".join(validation_problems(error, "config", cls.model_fields))) from error
 
     @model_validator(mode="before")
     @classmethod
@@ -167,7 +176,7 @@ def make_config(raw: Mapping[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(plain(raw))
     except ValidationError as error:
-        raise ConfigError("\n".join(validation_problems(error, "config", TrainConfig.model_fields))) from error
+        raise ConfigError("\n".join(validation_problems(error, "config"))) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_training.blame import told
 from rl_training.data.trees import to_observations, tree_map
 from rl_training.envs.factory import EnvSpec, choose_backend, make_env, make_envs
 from rl_training.envs.sources import is_instance
@@ -84,7 +85,7 @@ class RenderedEnv:
         try:
             return call()
         except Exception as error:
-            raise EnvironmentFault(f"{self.name}: {type(error).__name__}: {error}") from error
+            raise EnvironmentFault(f"{self.name}: {told(error)}") from error
 
 
 class AtariScreen:
