@@ -231,7 +231,7 @@ class Dreamer(Algorithm):
         returns = lambda_returns(rewards, values[1:], discounts=discounts, gae_lambda=params.gae_lambda)
         weights = trajectory_weights(continues[:-1], params.gamma)
         scale = self.return_scale.update(returns)
-        dist = model.head(model.actor(imagined.features[:-1]))
+        dist = model.dreamt_policy(imagined.features[:-1], imagined.legal)
         entropy = model.head.entropy(dist)
         actor = actor_loss(
             model.head.log_probs(dist, imagined.actions),

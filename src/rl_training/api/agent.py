@@ -84,9 +84,14 @@ class Agent:
         """Mean, deviation, extremes and median of the returns of whole episodes, and their lengths."""
         return self._session.evaluate(episodes, deterministic=deterministic, seed=seed).summary()
 
-    def predict(self, obs: Any, state: Any = None, *, deterministic: bool = True) -> tuple[Any, Any]:
-        """(action, state) for one observation or a batch of them; hand the state back with the next one."""
-        return predict(self._session, obs, state=state, deterministic=deterministic)
+    def predict(
+        self, obs: Any, state: Any = None, *, deterministic: bool = True, action_mask: Any = None
+    ) -> tuple[Any, Any]:
+        """(action, state) for one observation or a batch of them; hand the state back with the next one.
+
+        `action_mask` says which actions are legal, for a policy that was trained with masks.
+        """
+        return predict(self._session, obs, state=state, deterministic=deterministic, action_mask=action_mask)
 
     def save(self, path: Path | str) -> Path:
         """Everything, as a checkpoint directory: it predicts, evaluates, and trains on as if nothing had happened."""

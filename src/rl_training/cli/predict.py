@@ -20,18 +20,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_trust(parser, needs_env=False)
     parser.add_argument("--obs", metavar="JSON", help="one observation or a list of them; default: standard input")
+    parser.add_argument(
+        "--action-mask", metavar="JSON", help="which actions are legal: a list of 0 and 1 for each observation"
+    )
     parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
 
 
 def run(args: argparse.Namespace) -> Answer:
     text = sys.stdin.read() if args.obs is None else args.obs
-    try:
-        obs = _arrays(json.loads(text))
-    except ValueError as error:
-        raise ConfigError(f"--obs is not JSON of numbers: {error}") from error
+    obs = _read("--obs", text)
+    mask = None if args.action_mask is None else _read("--action-mask", args.action_mask)
     policy = load_policy(args.run, which=which_checkpoint(args), trust=args.trust)
-    actions, _ = predict(policy, obs, deterministic=not args.stochastic)
+    actions, _ = predict(policy, obs, deterministic=not args.stochastic, action_mask=mask)
     return Answer(json.dumps(np.asarray(actions).tolist()), {"action": np.asarray(actions).tolist()})
+
+
+def _read(flag: str, text: str) -> Any:
+    try:
+        return _arrays(json.loads(text))
+    except ValueError as error:
+        raise ConfigError(f"{flag} is not JSON of numbers: {error}") from error
 
 
 def _arrays(tree: Any) -> Any:

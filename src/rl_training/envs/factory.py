@@ -13,6 +13,7 @@ import gymnasium as gym
 from rl_training.blame import told
 from rl_training.envs.answers import check_spaces
 from rl_training.envs.envpool import EnvPoolEnvs
+from rl_training.envs.masks import with_action_masks, with_vector_masks
 from rl_training.envs.multitask import MultiTaskEnvs, split_evenly
 from rl_training.envs.observations import with_readable_observations
 from rl_training.envs.processes import AsyncEnvs
@@ -62,7 +63,7 @@ def make_env(spec: EnvSpec, **kwargs: Any) -> gym.Env:
 def _single(spec: EnvSpec, env: Any) -> gym.Env:
     if not isinstance(env, gym.Env):
         raise EnvironmentFault(f"{spec.name!r} made {type(env).__name__}, which is not a gymnasium.Env")
-    env = apply_wrappers(with_readable_observations(env), spec.wrappers)
+    env = with_action_masks(apply_wrappers(with_readable_observations(env), spec.wrappers))
     check_spaces(spec.name, env.observation_space, env.action_space)
     return env
 
@@ -141,7 +142,7 @@ def _vector(spec: EnvSpec, envs: gym.vector.VectorEnv) -> Envs:
     if spec.wrappers:
         raise EnvironmentFault(f"{spec.name!r} is a VectorEnv, and wrappers are for single environments; wrap it first")
     check_spaces(spec.name, *_single_spaces(envs))
-    return _adapted(envs)
+    return _adapted(with_vector_masks(envs))
 
 
 def _async(spec: EnvSpec, num_envs: int) -> Envs:
@@ -161,7 +162,7 @@ def _native(spec: EnvSpec, num_envs: int) -> Envs:
     if isinstance(envs.single_action_space, gym.spaces.Discrete):
         # CartPole spends a quarter of its step on this check. A head made for the space samples nothing else.
         envs.action_space.contains = lambda x: True  # type: ignore[method-assign]
-    return _adapted(envs)
+    return _adapted(with_vector_masks(envs))
 
 
 def _atari(spec: EnvSpec, num_envs: int) -> Envs:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_training.data.trees import tree_leaves, tree_map, zeros_for
+from rl_training.envs.masks import ACTION_MASK, is_masked, seen_space, without_mask
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import ConfigError
 
@@ -18,23 +19,29 @@ TASK = "task"
 
 
 class TaskObservations(spaces.Dict):
-    """The number of a task and a column for each distinct observation space; all but the task's own column are 0."""
+    """The number of a task and a column for each distinct observation space; all but the task's own column are 0.
+
+    If any task has action masks, there is one for all: it also rules out the actions that a task does not have.
+    """
 
     def __init__(self, names: Sequence[str], of_tasks: Sequence[Spaces]) -> None:
-        self.names = tuple(names)
+        self.names, self.of_tasks = tuple(names), tuple(of_tasks)
         self.columns: tuple[str, ...] = ()  # of each task
         self.actions: tuple[spaces.Discrete, ...] = ()
         distinct: list[spaces.Space] = []
         for name, task in zip(names, of_tasks, strict=True):
             if not isinstance(task.action, spaces.Discrete):
                 raise ConfigError(f"tasks need Discrete actions, {name} has {task.action}")
-            if task.observation not in distinct:
-                distinct.append(task.observation)
-            self.columns += (f"obs_{distinct.index(task.observation)}",)
+            seen = seen_space(task)
+            if seen not in distinct:
+                distinct.append(seen)
+            self.columns += (f"obs_{distinct.index(seen)}",)
             self.actions += (task.action,)
         self.num_actions = tuple(int(action.n) for action in self.actions)
         columns = {f"obs_{index}": space for index, space in enumerate(distinct)}
-        super().__init__({**columns, TASK: spaces.Discrete(len(self.names))})
+        self.has_masks = any(map(is_masked, of_tasks))
+        mask = {ACTION_MASK: spaces.MultiBinary((max(self.num_actions),))} if self.has_masks else {}
+        super().__init__({**columns, TASK: spaces.Discrete(len(self.names)), **mask})
 
 
 class MultiTaskEnvs(Envs):
@@ -47,6 +54,7 @@ class MultiTaskEnvs(Envs):
         self.restorable = all(group.restorable for group in groups)
         self.observations = TaskObservations(names, [group.spaces for group in groups])
         self.spaces = Spaces(self.observations, spaces.Discrete(max(self.observations.num_actions)))
+        self._is_masked = [is_masked(group.spaces) for group in groups]
         self._firsts = [0, *accumulate(group.num_envs for group in groups)]
 
     def reset(self, seed: int) -> Any:
@@ -89,8 +97,11 @@ class MultiTaskEnvs(Envs):
         """A batch of a task's observations as those of all tasks."""
         column = self.observations.columns[task]
         own = tree_map(np.asarray, obs)
-        count = len(tree_leaves(own)[0])
+        count, actions = len(tree_leaves(own)[0]), self.observations.num_actions[task]
         rows = zeros_for(self.observations, (count,))
+        if self.observations.has_masks:
+            rows[ACTION_MASK][:, :actions] = own[ACTION_MASK] if self._is_masked[task] else 1
+        own = without_mask(own) if self._is_masked[task] else own
         return rows | {column: own, TASK: np.full_like(rows[TASK], task)}
 
 

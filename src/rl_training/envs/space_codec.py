@@ -45,8 +45,8 @@ def _form(space: spaces.Space) -> Any:
 
 def _describe(space: spaces.Space) -> dict[str, Any]:
     if isinstance(space, TaskObservations):
-        tasks = [Spaces(space[column], action) for column, action in zip(space.columns, space.actions, strict=True)]
-        return {"kind": "tasks", "names": list(space.names), "tasks": [describe_spaces(task) for task in tasks]}
+        tasks = [describe_spaces(task) for task in space.of_tasks]
+        return {"kind": "tasks", "names": list(space.names), "tasks": tasks}
     if isinstance(space, spaces.Dict):
         return {"kind": "dict", "spaces": {key: _describe(child) for key, child in space.items()}}
     if isinstance(space, spaces.Box):

@@ -14,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gw
 
+from rl_training.envs.masks import ActionMasks, IgnoredActionMasks
+
 
 @runtime_checkable
 class Restorable(Protocol):
@@ -26,6 +28,8 @@ CLASSIC_FIELDS = ("state", "steps", "prev_done", "steps_beyond_terminated", "las
 # MuJoCo derives these from the state before its last substep, and Ant's and Humanoid's rewards begin with them.
 MUJOCO_DERIVED = ("xpos", "xquat", "xipos", "cinert", "cvel", "cfrc_ext", "qfrc_actuator", "sensordata")
 STATELESS_WRAPPERS = (
+    ActionMasks,
+    IgnoredActionMasks,
     gw.OrderEnforcing,
     gw.PassiveEnvChecker,
     gw.RescaleAction,

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.masks import IgnoredActionMasks
 from rl_training.envs.types import ImageLayout, channels_last
 from rl_training.errors import ConfigError, did_you_mean
 
@@ -103,6 +104,7 @@ WRAPPERS: dict[str, Callable[..., gym.Env]] = {
     "clip_reward": clip_reward,
     "flatten": gym.wrappers.FlattenObservation,
     "frame_stack": FrameStack,
+    "ignore_action_masks": IgnoredActionMasks,
     "masked_velocities": masked_velocities,
     "rescale_action": rescale_action,
     "time_limit": time_limit,

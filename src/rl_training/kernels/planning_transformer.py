@@ -20,7 +20,8 @@ from rl_training.kernels.tools.arrays import Floats
 from rl_training.kernels.tools.compiled import compiled
 from rl_training.kernels.tools.elementary import exponential, sigmoid
 from rl_training.kernels.tools.matmul import matmul
-from rl_training.models.scalezero import ILLEGAL, ScaleZeroModel, TaskHead
+from rl_training.models.masking import ILLEGAL
+from rl_training.models.scalezero import ScaleZeroModel, TaskHead
 from rl_training.models.transformer import AdaptedLinear, Attention, Block, Experts, FeedForward, Transformer
 from rl_training.search.rules import Rule
 from rl_training.search.search import grow_trees

@@ -52,11 +52,12 @@ def array_policy(policy: ActorCritic) -> ArrayPolicy | None:
 
 def _is_own_policy(policy: ActorCritic) -> bool:
     """Separate torsos that are MLPs of numbers, a head that has a NumPy form, nothing subclassed."""
-    if type(policy) is not ActorCritic or policy.shares_torso or type(policy.normalizer) not in OWN_NORMALIZERS:
+    if type(policy) is not ActorCritic or policy.shares_torso or policy.view.is_masked:
         return False
     torsos, head = (policy.actor_torso, policy.critic_torso), policy.head
     return (
-        all(type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp) for torso in torsos)
+        type(policy.normalizer) in OWN_NORMALIZERS
+        and all(type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp) for torso in torsos)
         and type(head) in ARRAY_HEADS
         and type(head.linear) is nn.Linear
         and type(policy.value_head) is nn.Linear

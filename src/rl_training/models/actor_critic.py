@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
-from rl_training.models.heads import make_head
+from rl_training.models.heads import CategoricalHead, make_head
 from rl_training.models.images import has_image
+from rl_training.models.masking import ObsView
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import TorsoOptions, make_torso
@@ -55,10 +56,11 @@ class ActorCritic(nn.Module):
     def __init__(self, spaces: Spaces, options: PolicyOptions, *, head_features: int | None = None) -> None:
         """`head_features` is the width that the heads see, where something stands between torso and heads."""
         super().__init__()
-        share = has_image(spaces.observation) if options.share_torso is None else options.share_torso
-        self.normalizer = ObsNormalizer(spaces.observation) if options.normalize_obs else None
-        self.actor_torso = make_torso(spaces.observation, options.torso)
-        self.critic_torso = self.actor_torso if share else make_torso(spaces.observation, options.torso)
+        self.view = ObsView(spaces)
+        share = has_image(self.view.space) if options.share_torso is None else options.share_torso
+        self.normalizer = ObsNormalizer(self.view.space) if options.normalize_obs else None
+        self.actor_torso = make_torso(self.view.space, options.torso)
+        self.critic_torso = self.actor_torso if share else make_torso(self.view.space, options.torso)
         width = head_features or self.actor_torso.out_features
         self.head = make_head(
             spaces.action,
@@ -82,7 +84,7 @@ class ActorCritic(nn.Module):
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
         features = self.actor_torso(self._normalized(obs))
-        dist = self.head(features)
+        dist = self._dist(features, obs)
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
         if not self.shares_torso:  # one call at a rollout's end is cheaper than one for each of its steps
             return Acted(actions, state)
@@ -90,16 +92,16 @@ class ActorCritic(nn.Module):
 
     @replaceable
     def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
-        obs = self._normalized(obs)
-        features = self.actor_torso(obs)
-        dist = self.head(features)
-        values = self._value(features if self.shares_torso else self.critic_torso(obs))
+        seen = self._normalized(obs)
+        features = self.actor_torso(seen)
+        dist = self._dist(features, obs)
+        values = self._value(features if self.shares_torso else self.critic_torso(seen))
         return Evaluated(self.head.log_probs(dist, actions), self.head.entropy(dist), values, dist)
 
     @replaceable
     def distribution(self, obs: Tree) -> Tensor:
         """The action distribution's parameters; `head` gives its log-probs, entropy and KL."""
-        return self.head(self.actor_torso(self._normalized(obs)))
+        return self._dist(self.actor_torso(self._normalized(obs)), obs)
 
     @replaceable
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
@@ -112,10 +114,19 @@ class ActorCritic(nn.Module):
     def update_statistics(self, obs: Tree) -> None:
         """Moves the observation statistics by a batch of raw observations."""
         if self.normalizer is not None:
-            self.normalizer.update(obs)
+            self.normalizer.update(self.view.seen(obs))
 
     def _normalized(self, obs: Tree) -> Tree:
-        return obs if self.normalizer is None else self.normalizer(obs)
+        seen = self.view.seen(obs)
+        return seen if self.normalizer is None else self.normalizer(seen)
+
+    def _dist(self, features: Tensor, obs: Tree) -> Tensor:
+        """The distribution's parameters; actions that the observations rule out have probability 0."""
+        dist = self.head(features)
+        if not self.view.is_masked:
+            return dist
+        assert isinstance(self.head, CategoricalHead)
+        return self.head.renormalized(self.view.masked(dist, obs))
 
     def _value(self, features: Tensor) -> Tensor:
         return self.value_head(features).squeeze(-1)

@@ -9,6 +9,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
+from rl_training.models.masking import ObsView
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import TorsoOptions, make_torso
@@ -19,7 +20,8 @@ class Discriminator(nn.Module):
 
     def __init__(self, spaces: Spaces, options: TorsoOptions, *, smooth: bool) -> None:
         super().__init__()
-        pair = gym_spaces.Dict({"obs": spaces.observation, "action": spaces.action})
+        self.view = ObsView(spaces)
+        pair = gym_spaces.Dict({"obs": self.view.space, "action": spaces.action})
         self.normalizer = ObsNormalizer(pair)
         self.torso = make_torso(pair, options)
         self.joint = MLP(self.torso.out_features, options.hidden_sizes[-1:], options.activation)
@@ -31,10 +33,10 @@ class Discriminator(nn.Module):
 
     def forward(self, obs: Tree, actions: Tensor) -> Tensor:
         """`logits_expert_is_high`, one for each row; actions are what the environment executes."""
-        pair = self.normalizer({"obs": obs, "action": actions})
+        pair = self.normalizer({"obs": self.view.seen(obs), "action": actions})
         return self.logit(self.joint(self.torso(pair))).squeeze(-1)
 
     @torch.no_grad()
     def update_statistics(self, obs: Tree, actions: Tensor) -> None:
         """Takes the scale of the inputs from these rows."""
-        self.normalizer.update({"obs": obs, "action": actions})
+        self.normalizer.update({"obs": self.view.seen(obs), "action": actions})

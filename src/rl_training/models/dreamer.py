@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
+from rl_training.envs.masks import ACTION_MASK
 from rl_training.envs.types import ImageLayout, Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import Acted
 from rl_training.models.heads import POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
+from rl_training.models.masking import ILLEGAL, ObsView
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normed import NormedMLP
 from rl_training.models.observation_codec import CodecSize, ObsDecoder, ObsEncoder, ObsReader
 from rl_training.models.rssm import RSSM, Latent, RSSMSize
 from rl_training.ops.categorical import symmetric_mean, unimix
-from rl_training.ops.transforms import symexp_bins
+from rl_training.ops.transforms import symexp_bins, symlog
 
 MIN_STD, MAX_STD = 0.1, 1.0
 
@@ -81,10 +83,14 @@ def make_dreamer_head(space: gym.Space, in_features: int) -> ActionHead:
 
 
 class Imagined(NamedTuple):
-    """Dreamt trajectories: features of H + 1 states `[H + 1, N, F]`, the H actions between them."""
+    """Dreamt trajectories: features of H + 1 states `[H + 1, N, F]`, the H actions between them.
+
+    `legal` `[H, N, A]` says which actions were taken to be legal, where environments give action masks.
+    """
 
     features: Tensor
     actions: Tensor
+    legal: Tensor | None = None
 
 
 class DreamerModel(nn.Module):
@@ -94,6 +100,7 @@ class DreamerModel(nn.Module):
 
     def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int, image_layout: ImageLayout) -> None:
         super().__init__()
+        self.view = ObsView(spaces)
         self.reader = ObsReader(spaces.observation, image_layout)
         self.encoder = ObsEncoder(self.reader, size.codec)
         features = size.rssm.deter + size.rssm.stoch
@@ -120,7 +127,7 @@ class DreamerModel(nn.Module):
     ) -> Acted:
         uniform = None if deterministic else self.uniform(len(state), generator=generator)
         latent = self._perceive(obs, state, uniform)
-        dist = self.head(self.actor(latent.features))
+        dist = self.view.masked(self.head(self.actor(latent.features)), obs)
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
         carried = torch.cat([*latent, self.encode_actions(actions)], dim=-1)
         return Acted(actions, carried)
@@ -128,8 +135,33 @@ class DreamerModel(nn.Module):
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         """The state goes on as if the policy had chosen the actions."""
         latent = self._perceive(obs, state, self.uniform(len(state), generator=generator))
-        actions = self.head.random(len(state), generator, self.device)
+        actions = self.random_actions(obs, len(state), generator)
         return Acted(actions, torch.cat([*latent, self.encode_actions(actions)], dim=-1))
+
+    def random_actions(self, obs: Tree, rows: int, generator: torch.Generator | None) -> Tensor:
+        """Actions that are uniform over those that are legal."""
+        if not self.view.is_masked:
+            return self.head.random(rows, generator, self.device)
+        alike = torch.zeros(rows, self.action_size, device=self.device)
+        return self.head.sample(self.view.masked(alike, obs), generator)
+
+    def dreamt_policy(self, features: Tensor, legal: Tensor | None) -> Tensor:
+        """The actor's distributions in imagined states, over the actions that are expected to be legal there."""
+        dist = self.head(self.actor(features))
+        if legal is None:
+            return dist
+        assert isinstance(self.head, CategoricalHead)
+        return self.head.renormalized(dist.masked_fill(~legal, ILLEGAL))
+
+    @torch.no_grad()
+    def expected_legal(self, features: Tensor) -> Tensor | None:
+        """Which actions the decoder takes to be likelier legal than not; all, where it takes none."""
+        if not self.view.is_masked:
+            return None
+        assert self.decoder.mlp is not None
+        mask = self.decoder.mlp(features)[:, self.reader.columns((ACTION_MASK,))]
+        legal = mask > symlog(mask.new_tensor(0.5))
+        return legal | ~legal.any(-1, keepdim=True)
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         return self.head.to_env(actions)
@@ -152,13 +184,15 @@ class DreamerModel(nn.Module):
     @torch.no_grad()
     def imagine(self, start: Latent, horizon: int, generator: torch.Generator | None) -> Imagined:
         """Dreams: the actor acts and the world model answers; no gradient reaches either."""
-        latent, features, actions = start, [start.features], []
+        latent, features, actions, masks = start, [start.features], [], []
         for uniform in self.uniform(horizon, len(start.deter), generator=generator):
-            actions.append(self.head.sample(self.head(self.actor(features[-1])), generator))
+            legal = self.expected_legal(features[-1])
+            actions.append(self.head.sample(self.dreamt_policy(features[-1], legal), generator))
+            masks += [] if legal is None else [legal]
             deter = self.rssm.advance(latent, self.encode_actions(actions[-1]))
             latent = Latent(deter, self.rssm.sample(self.rssm.prior(deter), uniform))
             features.append(latent.features)
-        return Imagined(torch.stack(features), torch.stack(actions))
+        return Imagined(torch.stack(features), torch.stack(actions), torch.stack(masks) if masks else None)
 
     def _perceive(self, obs: Tree, state: Tensor, uniform: Tensor | None) -> Latent:
         size = self.rssm.size

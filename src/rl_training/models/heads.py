@@ -102,6 +102,10 @@ class CategoricalHead(ActionHead):
             return F.log_softmax(logits, dim=-1)
         return torch.cat([F.log_softmax(part, dim=-1) for part in logits.split(self.classes, dim=-1)], dim=-1)
 
+    def renormalized(self, dist: Tensor) -> Tensor:
+        """The parameters that these stand for, when some were put down: normalised log-probs once more."""
+        return torch.cat([F.log_softmax(part, dim=-1) for part in dist.split(self.classes, dim=-1)], dim=-1)
+
     def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
         # Gumbel-max: argmax(log p + G) with G = −log E, E exponential.
         noise = torch.empty_like(dist).exponential_(generator=generator).log_()

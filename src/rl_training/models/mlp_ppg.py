@@ -34,7 +34,7 @@ class MLPPPGModel(ActorCritic):
     def evaluate_actions(self, obs: Tree, actions: Tensor) -> Evaluated:
         """Evaluates actions for the policy phase."""
         features = self.actor_torso(self._normalized(obs))
-        dist = self.head(features)
+        dist = self._dist(features, obs)
         values = self._value(features.detach())
         return Evaluated(self.head.log_probs(dist, actions), self.head.entropy(dist), values, dist)
 
@@ -42,4 +42,4 @@ class MLPPPGModel(ActorCritic):
         """Evaluates observations for the auxiliary phase."""
         features = self.actor_torso(self._normalized(obs))
         aux_values = F.linear(features, self.aux_value_head.weight, self.aux_value_head.bias).squeeze(-1)
-        return AuxiliaryEvaluated(self._value(features), aux_values, self.head(features))
+        return AuxiliaryEvaluated(self._value(features), aux_values, self._dist(features, obs))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.masking import ObsView
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import Torso, TorsoOptions, make_torso
@@ -78,6 +79,7 @@ class PlanningModel(nn.Module):
         if not isinstance(spaces.action, gym_spaces.Discrete):
             raise ConfigError(f"tree search needs a Discrete action space, got {spaces.action}")
         self.num_actions = int(spaces.action.n)
+        self.view = ObsView(spaces)
         support = torch.arange(-support_size, support_size + 1, dtype=torch.float32)
         self.register_buffer("support", support, persistent=False)
 
@@ -95,7 +97,12 @@ class PlanningModel(nn.Module):
 
     @abstractmethod
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
-        """(latents, values, policy logits) of roots."""
+        """(latents, values, policy logits) of roots; `root` also rules out what their observations do."""
+
+    def root(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
+        """(latents, values, policy logits) of roots, where actions that are not legal have probability 0."""
+        latents, values, logits = self.initial(obs)
+        return latents, values, self.view.masked(logits, obs)
 
     @abstractmethod
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -116,8 +123,8 @@ class MuZeroModel(PlanningModel):
         super().__init__(spaces, options.support_size)
         self.latent_size = options.latent_size
         bins = len(self.support)
-        self.normalizer = ObsNormalizer(spaces.observation) if options.normalize_obs else None
-        self.torso = with_biases(make_torso(spaces.observation, options.torso))
+        self.normalizer = ObsNormalizer(self.view.space) if options.normalize_obs else None
+        self.torso = with_biases(make_torso(self.view.space, options.torso))
         self.project = nn.Linear(self.torso.out_features, options.latent_size)
         self.dynamics = MLP(options.latent_size + self.num_actions, [options.hidden_size], "relu")
         self.next_latent = nn.Linear(options.hidden_size, options.latent_size)
@@ -128,11 +135,12 @@ class MuZeroModel(PlanningModel):
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""
-        return unit_range(self.project(self.torso(obs if self.normalizer is None else self.normalizer(obs))))
+        seen = self.view.seen(obs)
+        return unit_range(self.project(self.torso(seen if self.normalizer is None else self.normalizer(seen))))
 
     def update_statistics(self, obs: Tree) -> None:
         if self.normalizer is not None:
-            self.normalizer.update(obs)
+            self.normalizer.update(self.view.seen(obs))
 
     def next_latents(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(next latents, hidden features of the step, from which the reward is read)."""

@@ -6,6 +6,7 @@ resolution of the CNN. All take and give rows `[N, …]`.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -49,6 +50,12 @@ class ObsReader(nn.Module):
         self.images = tuple((path, image_format(leaf, image_layout)) for path, leaf in leaves if is_image(leaf))
         self.vector_size = sum(_width(leaf) for _, leaf in self.numbers)
         self.image_shapes = tuple(_reduced(image.shape) for _, image in self.images)
+
+    def columns(self, path: tuple[str, ...]) -> slice:
+        """Where the numbers of a part of the observation stand in the vector."""
+        before = itertools.takewhile(lambda part: part[0] != path, self.numbers)
+        first = sum(_width(leaf) for _, leaf in before)
+        return slice(first, first + _width(dict(self.numbers)[path]))
 
     def forward(self, obs: Tree) -> Seen:
         numbers = [_numbers(pick(obs, path), leaf) for path, leaf in self.numbers]

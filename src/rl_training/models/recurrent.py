@@ -95,7 +95,7 @@ class RecurrentActorCritic(ActorCritic):
     ) -> Acted:
         inputs = [features[None] for features in self._torso_features(obs)]
         outputs, following = self._run(inputs, state)
-        dist = self.head(outputs[0][0])
+        dist = self._dist(outputs[0][0], obs)
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)
         logprobs = self.head.log_probs(dist, actions)
         return Acted(actions, following, logprobs, self._value(outputs[-1][0]), {"state": state})
@@ -105,10 +105,11 @@ class RecurrentActorCritic(ActorCritic):
     ) -> Evaluated:
         """Evaluates sequences `[T, N, …]` that begin with `state`, by default the initial one; answers are `[T·N]`."""
         steps, sequences = tree_leaves(obs)[0].shape[:2]
-        inputs = [f.reshape(steps, sequences, -1) for f in self._torso_features(flatten_time(obs))]
+        rows = flatten_time(obs)
+        inputs = [f.reshape(steps, sequences, -1) for f in self._torso_features(rows)]
         state = self.initial_state(sequences) if state is None else state
         outputs = self._run(inputs, state)[0] if starts is None else self._run_segments(inputs, state, starts)
-        dist = self.head(outputs[0].flatten(0, 1))
+        dist = self._dist(outputs[0].flatten(0, 1), rows)
         actions = actions.flatten(0, 1)
         values = self._value(outputs[-1].flatten(0, 1))
         return Evaluated(self.head.log_probs(dist, actions), self.head.entropy(dist), values, dist)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree, flatten_time, tree_map
 from rl_training.envs.multitask import TASK, TaskObservations
 from rl_training.envs.types import Spaces
+from rl_training.models.masking import ILLEGAL
 from rl_training.models.muzero import (
     MuZeroOptions,
     PlanningModel,
@@ -24,7 +25,6 @@ from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import make_torso
 from rl_training.models.transformer import Transformer, TransformerOptions
 
-ILLEGAL = -1e9  # a logit whose probability is exactly 0, and which a cross-entropy can be taken of
 ALONE = ""  # the column of a task that is the only one
 
 
@@ -91,7 +91,7 @@ class ScaleZeroModel(PlanningModel):
     def __init__(self, spaces: Spaces, options: ScaleZeroOptions) -> None:
         super().__init__(spaces, options.support_size)
         counts: tuple[int, ...] = (self.num_actions,)
-        encoded = {ALONE: spaces.observation}
+        encoded = {ALONE: self.view.space}
         self.tasks_of: dict[str, list[int]] = {ALONE: [0]}  # the tasks that an encoder serves, by its column
         if isinstance(spaces.observation, TaskObservations):
             counts, columns = spaces.observation.num_actions, spaces.observation.columns
@@ -112,7 +112,7 @@ class ScaleZeroModel(PlanningModel):
     def represent(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """(latents `[B, D]`, tasks `[B]`); a row goes through the encoder of its task."""
         if ALONE in self.tasks_of:
-            latents = self.encoders[0](obs)
+            latents = self.encoders[0](self.view.seen(obs))
             return latents, torch.zeros(len(latents), dtype=torch.int64, device=self.device)
         tasks = obs[TASK].long()
         latents = self.support.new_zeros(len(tasks), self.transformer.width)
@@ -125,7 +125,7 @@ class ScaleZeroModel(PlanningModel):
         for encoder, name in zip(self.encoders, self.tasks_of, strict=True):
             assert isinstance(encoder, TaskEncoder)
             if encoder.normalizer is not None:
-                encoder.normalizer.update(obs if name == ALONE else self._rows_of(name, obs)[1])
+                encoder.normalizer.update(self.view.seen(obs) if name == ALONE else self._rows_of(name, obs)[1])
 
     def unroll(self, obs: Tree, actions: Tensor) -> Unrolled:
         """Along observations `[K + 1, B, …]` all at once; `latents` are the first's, then those predicted."""

@@ -17,6 +17,7 @@ from rl_training.algorithms.params import Params
 from rl_training.algorithms.peers import ALONE
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, tree_leaves, tree_map
+from rl_training.envs.masks import seen_space
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
 from rl_training.models.normalization import RewardNormalizer
@@ -46,7 +47,7 @@ class ActorCriticLearner(Learner):
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
-        return idle_beside_cnn(spaces.observation, "hidden_sizes", "activation")
+        return idle_beside_cnn(seen_space(spaces), "hidden_sizes", "activation")
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> ActorCriticAlgorithm:

@@ -16,6 +16,7 @@ from rl_training.algorithms.params import Params
 from rl_training.data.replay import Rows
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, to_tensors
+from rl_training.envs.masks import seen_space
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import MuZeroModel, MuZeroOptions, PlanningModel
 from rl_training.models.options import options_from
@@ -56,7 +57,7 @@ class PlannerLearner(ReplayLearner):
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
-        return idle_beside_cnn(spaces.observation, "hidden_sizes")
+        return idle_beside_cnn(seen_space(spaces), "hidden_sizes")
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> MuZero:

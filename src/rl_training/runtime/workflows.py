@@ -12,7 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.data.trees import space_map, to_observations, tree_leaves, tree_map
+from rl_training.envs.masks import ACTION_MASK, has_choice, is_masked, joined
 from rl_training.envs.sources import EnvSource
+from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.runtime.callbacks import Callback, configured_callbacks
 from rl_training.runtime.evaluation import Evaluation
@@ -86,10 +88,19 @@ def evaluate_checkpoint(
 
 @torch.inference_mode()
 def predict(
-    session: Session | LoadedPolicy, obs: Any, *, state: Any = None, deterministic: bool = True
+    session: Session | LoadedPolicy,
+    obs: Any,
+    *,
+    state: Any = None,
+    deterministic: bool = True,
+    action_mask: Any = None,
 ) -> tuple[Any, Any]:
-    """(action, state) for one observation or a batch; give the state back with the next observation."""
+    """(action, state) for one observation or a batch; give the state back with the next observation.
+
+    A policy that was trained with action masks needs the mask that holds now, unless the observation has it.
+    """
     space = session.spaces.observation
+    obs = _with_mask(obs, action_mask, session.spaces)
     batched = _is_batch(obs, space)
     rows = _checked_rows(obs if batched else tree_map(lambda leaf: np.asarray(leaf)[None], obs), space)
     count = len(tree_leaves(rows)[0])
@@ -99,6 +110,24 @@ def predict(
         acted = policy.act(to_observations(rows, policy.device), carried, deterministic=deterministic)
     actions: NDArray[Any] = policy.env_actions(acted.actions.cpu().numpy())
     return (actions if batched else actions[0]), acted.state.cpu().numpy()
+
+
+def _with_mask(obs: Any, mask: Any, spaces: Spaces) -> Any:
+    """The observation as the policy takes it, with its mask if the policy knows masks."""
+    if not is_masked(spaces):
+        if mask is not None:
+            raise ConfigError("the policy was trained without action masks; leave action_mask out")
+        return obs
+    if mask is None:
+        if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
+            raise ConfigError("the policy was trained with action masks; pass the one that holds now as action_mask")
+        mask = obs[ACTION_MASK]
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    ones = np.concatenate([np.asarray(part) != 0 for part in parts], axis=-1).astype(np.int8)
+    for row in ones.reshape(-1, ones.shape[-1]):
+        if not has_choice(row, spaces.action):
+            raise ConfigError(f"action_mask allows no action: {row.tolist()}")
+    return joined(obs, ones)
 
 
 def _is_batch(obs: Any, space: Any) -> bool:

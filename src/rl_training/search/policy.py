@@ -63,7 +63,7 @@ class SearchPolicy(nn.Module):
     @torch.no_grad()
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         """Acts without a search: the policy learns that all legal actions are alike, and values are the network's."""
-        _, values, logits = self.model.initial(obs)
+        _, values, logits = self.model.root(obs)
         legal = (logits.softmax(-1) > 0.0).float()
         policy = legal / legal.sum(-1, keepdim=True)
         actions = torch.multinomial(policy, 1, generator=generator)[:, 0]
@@ -73,7 +73,7 @@ class SearchPolicy(nn.Module):
     def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
         """Searches, without a generator free of noise and chance; another model may stand in for the policy's own."""
         model = self.model if model is None else model
-        latents, values, logits = model.initial(obs)
+        latents, values, logits = model.root(obs)
         roots = Roots(latents, logits.float().cpu().numpy(), values.float().cpu().numpy())
         roots, rule = self.prepare(roots, rng)
         searched = search(
