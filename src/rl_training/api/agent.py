@@ -41,7 +41,7 @@ class Agent:
         Several environments at once are `tasks=[...]` in place of `env`.
         """
         named = {} if env is None else {"env_id": config_name(env)}
-        config = make_config({"algo": self.algo, **config_keys(overrides), **named})
+        config = make_config({"algo": self.algo, "defaults": "environment", **config_keys(overrides), **named})
         self._budget = config.total_timesteps
         self._session = Session(config, env=None if isinstance(env, str) else env)
         if config.init_from is not None:

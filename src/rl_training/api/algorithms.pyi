@@ -75,6 +75,8 @@ class RunKeys(TypedDict, total=False):
     """stop when an evaluation's mean reaches it."""
     early_stop_patience: int | None
     """stop after so many evaluations without a best."""
+    defaults: Literal['algorithm', 'environment']
+    """what is not given: the algorithm's defaults, or those for the kind of environment."""
 
 class PPO(Agent):
     """Proximal Policy Optimization (arXiv:1707.06347, 2017).

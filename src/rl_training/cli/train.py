@@ -15,6 +15,7 @@ from rl_training.errors import ConfigError, EnvironmentFault, MissingExtraError
 from rl_training.experiment.config import TrainConfig, make_config, merge
 from rl_training.experiment.presets import list_presets, load_preset
 from rl_training.experiment.registry import REGISTRY
+from rl_training.runtime.defaults import settled
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.memory import free_bytes, memory_needs, readable, told
 from rl_training.runtime.workflows import TrainResult
@@ -49,9 +50,9 @@ def run(args: argparse.Namespace) -> Answer:
 
 def _dry_run(config: TrainConfig) -> Answer:
     """The resolved config, and as a comment below it the memory that the run would need."""
-    resolved = config.resolved()
     try:
         with closing(make_envs(config.env_spec(), max(len(config.tasks), 1))) as envs:
+            config = settled(config, envs.spaces)
             needs = memory_needs(config, envs.spaces)
     except (EnvironmentFault, MissingExtraError) as error:
         note, data = f"unknown ({error})", None
@@ -59,6 +60,7 @@ def _dry_run(config: TrainConfig) -> Answer:
         free = free_bytes()
         note = told(needs) + ("" if free is None else f"; {readable(free)} are free")
         data = {need.part: need.bytes for need in needs}
+    resolved = config.resolved()
     text = yaml.safe_dump(resolved, sort_keys=False) + f"# memory: {' '.join(note.split())}"
     return Answer(text, resolved | {"memory_bytes": data})
 
@@ -70,7 +72,7 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
         if source:
             raise ConfigError(f"two configs were given: {algo} and --config {source}")
         algo, source = None, algo
-    preset = load_preset(source) if source else {}
+    preset = load_preset(source) if source else {"defaults": "environment"}
     if algo and preset.get("algo", algo) != algo:
         raise ConfigError(f"--config {source} is for {preset['algo']!r}, the command says {algo!r}")
     named = {"algo": algo} if algo else {}

@@ -72,6 +72,9 @@ class TrainConfig(Validated):
     init_checkpoint: str | int = Field("latest", description="which of its checkpoints: latest, best or a step")
     target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
     early_stop_patience: PositiveInt | None = Field(None, description="stop after so many evaluations without a best")
+    defaults: Literal["algorithm", "environment"] = Field(
+        "algorithm", description="what is not given: the algorithm's defaults, or those for the kind of environment"
+    )
     algo_kwargs: dict[str, Any] = Field({}, description="hyper-parameters, schedules and warm-ups of the algorithm")
 
     @model_validator(mode="wrap")

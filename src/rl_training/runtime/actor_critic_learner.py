@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from rl_training.algorithms.params import Params
 from rl_training.algorithms.peers import ALONE
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, tree_leaves, tree_map
+from rl_training.envs.kinds import Kind
 from rl_training.envs.masks import seen_space
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
@@ -28,6 +29,8 @@ from rl_training.ops.returns import gae
 from rl_training.runtime.controls import ENT_COEF, GAE_LAMBDA, GAMMA, LEARNING_RATE, MAX_GRAD_NORM, VF_COEF, Control
 from rl_training.runtime.learner import Learner
 
+NORMALIZED = {"normalize_obs": True, "normalize_reward": True}
+
 
 class ActorCriticLearner(Learner):
     """A learner of `ActorCritic` policies; `updates` remains to be said."""
@@ -35,6 +38,11 @@ class ActorCriticLearner(Learner):
     Params: ClassVar[type[Params]] = ActorCriticParams
     controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, ENT_COEF, VF_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM)
     shares_updates: ClassVar[bool] = True
+    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
+        "continuous": NORMALIZED,
+        "grids": {"ent_coef": 0.01},
+        "images": {"ent_coef": 0.01},
+    }
     algorithm_class: ClassVar[type[ActorCriticAlgorithm]]
     params: Any  # those of the algorithm, `PolicyParams` at least
     algorithm: Any

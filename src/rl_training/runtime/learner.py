@@ -13,6 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm, Stateful, UpdateResult
 from rl_training.algorithms.params import LiveParams, Params
 from rl_training.data.rollout import Rollout
+from rl_training.envs.kinds import Kind
 from rl_training.envs.state import generator_state, set_generator_state
 from rl_training.envs.types import Spaces
 from rl_training.runtime.controls import Control
@@ -42,6 +43,7 @@ class Learner(Stateful, ABC):
     bears_stale_data: ClassVar[bool] = False  # whether rollouts of an older policy may be learned from
     shares_updates: ClassVar[bool] = False  # whether several learners may share the rows of an update
     state_parts: ClassVar[tuple[str, ...]] = ("algorithm", "rng")
+    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {}  # of environments, for runs without a preset
     env_id: str = ""  # of the environments that it learns in
     params: Any  # a `LiveParams`; subclasses declare the `Params` whose fields it has
 

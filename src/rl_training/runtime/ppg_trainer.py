@@ -14,6 +14,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.envs.types import Spaces
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.ops.losses import normalize
+from rl_training.runtime.actor_critic_learner import ActorCriticLearner
 from rl_training.runtime.controls import AUX_LEARNING_RATE, BETA_CLONE
 from rl_training.runtime.manager import trainer_for
 from rl_training.runtime.ppo_trainer import PPOLearner
@@ -23,6 +24,7 @@ class PPGLearner(PPOLearner):
     Params = PPGParams
     controls = (*PPOLearner.controls, BETA_CLONE, AUX_LEARNING_RATE)
     state_parts = (*PPOLearner.state_parts, "memory")
+    defaults_by_kind = ActorCriticLearner.defaults_by_kind
     algorithm_class = PPG
     params: PPGParams
     algorithm: PPG

@@ -24,6 +24,7 @@ from rl_training.experiment.fitting import load_fitting, loading_part
 from rl_training.experiment.trust import sign
 from rl_training.kernels import using
 from rl_training.runtime.collector import layout_of
+from rl_training.runtime.defaults import settled
 from rl_training.runtime.engine import engine_for
 from rl_training.runtime.evaluation import Evaluation, Watch, evaluate
 from rl_training.runtime.learner import Learner
@@ -73,8 +74,8 @@ class Session(Stateful):
         envs = make_envs(config.env_spec(env), engine.num_local_envs(config))
         self.spaces = envs.spaces
         try:
-            self.config = config = fitting(config, envs, engine.num_local_envs(config))
-            self.controls = config.parsed_params().controls
+            config = fitting(config, envs, engine.num_local_envs(config))
+            self.configure(config := settled(config, envs.spaces, env))
             refuse_too_much(config, envs.spaces)
             limit_threads(config.threads or default_threads(envs))
             self.learner = make_learner(config, envs.spaces)

@@ -1,0 +1,95 @@
+"""Runs without a preset: the defaults for the kind of environment, and what wins over them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rl_training import PPO
+from rl_training.cli import main
+from rl_training.envs.kinds import kind_of
+from rl_training.envs.types import Spaces
+from rl_training.experiment.config import TrainConfig, make_config
+from rl_training.experiment.registry import REGISTRY
+from rl_training.runtime.defaults import settled
+from rl_training.runtime.learner import Learner
+
+FEW, MANY = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
+VECTOR = spaces.Box(-1, 1, (4,), np.float32)
+SEEN = {
+    "vectors": Spaces(VECTOR, FEW),
+    "continuous": Spaces(VECTOR, MANY),
+    "grids": Spaces(spaces.Dict({"image": spaces.Box(0, 255, (7, 7, 3), np.uint8), "direction": FEW}), FEW),
+    "images": Spaces(spaces.Box(0, 255, (96, 96, 3), np.uint8), MANY),
+}
+
+
+def config_for(**algo_kwargs: Any) -> TrainConfig:
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "defaults": "environment", "algo_kwargs": algo_kwargs}
+    return make_config(config)
+
+
+@pytest.mark.parametrize(("kind", "given"), SEEN.items())
+def test_spaces_have_their_kind(kind: str, given: Spaces) -> None:
+    assert kind_of(given) == kind
+
+
+@pytest.mark.parametrize("planes", [spaces.MultiBinary((10, 10, 4)), spaces.Box(0, 1, (10, 10, 4), np.bool_)])
+def test_planes_of_truth_values_are_grids(planes: gym.Space) -> None:
+    assert kind_of(Spaces(planes, FEW)) == "grids"
+
+
+@pytest.mark.parametrize("algo", REGISTRY)
+@pytest.mark.parametrize(("kind", "given"), SEEN.items())
+def test_the_defaults_of_every_algorithm_and_kind_are_valid(algo: str, kind: str, given: Spaces) -> None:
+    config = make_config({"algo": algo, "env_id": "CartPole-v1", "defaults": "environment"})
+    learner: type[Learner] = config.learner_class()
+    found = settled(config, given)
+    assert found.algo_kwargs == dict(learner.defaults_by_kind.get(kind, {}))  # type: ignore[call-overload]
+    assert settled(found, given) == found  # what is written out is not asked for again
+
+
+def test_continuous_control_is_normalised_and_learns_in_ten_epochs_of_64() -> None:
+    params = settled(config_for(), SEEN["continuous"]).parsed_params().params
+    assert (params.normalize_obs, params.normalize_reward) == (True, True)
+    assert (params.update_epochs, params.batch_size) == (10, 64)
+
+
+def test_what_the_user_gives_wins_by_any_spelling() -> None:
+    found = settled(config_for(clip_range=0.3, num_minibatches=2, learning_rate=1e-3), SEEN["images"])
+    assert found.algo_kwargs["clip_coef"] == 0.3
+    assert "clip_coef_schedule" not in found.algo_kwargs  # a value that was given as fixed stays so
+    assert "learning_rate_schedule" not in found.algo_kwargs
+    assert settled(config_for(num_minibatches=2), SEEN["vectors"]).parsed_params().params.batch_size is None
+
+
+def test_a_preset_states_all_that_it_changes() -> None:
+    config = make_config({"algo": "ppo", "env_id": "CartPole-v1"})
+    assert settled(config, SEEN["continuous"]) is config
+
+
+def test_a_dry_run_shows_the_defaults_of_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ppo", "--env", "Pendulum-v1", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["algo_kwargs"]["normalize_obs"] is True
+
+
+def test_an_agent_takes_the_defaults_of_its_environment_and_keeps_them(tmp_path: Path) -> None:
+    agent = PPO("Pendulum-v1", num_envs=2, rollout_steps=32)
+    agent.train(64)
+    assert agent.config.algo_kwargs["normalize_obs"] is True
+    loaded = PPO.load(agent.save(tmp_path / "model"))
+    assert loaded.config.algo_kwargs == agent.config.algo_kwargs
+    agent.close()
+    loaded.close()
+
+
+def test_the_score_of_an_atari_game_is_not_clipped() -> None:
+    pytest.importorskip("ale_py")
+    config = make_config({"algo": "ppo", "env_id": "ALE/Pong-v5", "defaults": "environment"})
+    assert settled(config, SEEN["images"]).eval_env_kwargs == {"reward_clipping": False}
