@@ -35,6 +35,16 @@ SMALL_PLANNER: dict[str, Any] = {
     "hidden_sizes": [16],
 }
 
+# The replay wraps within the test.
+SMALL_OFF_POLICY: dict[str, Any] = {
+    "rollout_steps": 8,
+    "batch_size": 16,
+    "learning_starts": 64,
+    "replay_capacity": 200,
+    "replay_ratio": 0.5,
+    "hidden_sizes": [16],
+}
+
 # What makes an algorithm's preset small enough for a test of seconds.
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"num_envs": 2, "algo_kwargs": {"rollout_steps": 32, "update_epochs": 2, "num_minibatches": 2}},
@@ -81,6 +91,10 @@ SMALL: dict[str, dict[str, Any]] = {
         },
     },
     "muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
+    "dqn": {
+        "num_envs": 2,
+        "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "noisy": True, "target_update_interval": 3},
+    },
     "gumbel_muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
     # The search that has all of its controls; the preset's is Gumbel's, with a constant of its own.
     "efficientzero": {

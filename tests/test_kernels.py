@@ -48,6 +48,7 @@ EXPECTED: dict[str, set[str]] = {
     "efficientzero": SEARCH,
     "scalezero": SEARCH,
     "recurrent_ppo": set(),
+    "dqn": set(),
     "ppg": set(),
 }
 

@@ -15,7 +15,8 @@ from rl_training import GumbelMuZero, MuZero
 from rl_training.algorithms.base import UpdateResult
 from rl_training.algorithms.dreamer import DreamerParams
 from rl_training.algorithms.efficientzero import EfficientZeroParams
-from rl_training.algorithms.muzero import MuZeroParams, PrioritizedResult
+from rl_training.algorithms.muzero import MuZeroParams
+from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.algorithms.scalezero import ScaleZeroParams
 from rl_training.data.replay import StreamReplay
 from rl_training.data.rollout import Rollout

@@ -10,10 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-import torch
 
-from rl_training.experiment.config import make_config
-from rl_training.runtime.loop import run_training
+from probing import probed, values
 from rl_training.runtime.session import Session
 from support import (
     BitsEnv,
@@ -58,30 +56,7 @@ ALGORITHMS = pytest.mark.parametrize("algo", PROBES)
 
 
 def trained(algo: str, env: Callable[..., gym.Env], steps: int, **algo_kwargs: Any) -> Session:
-    config = {
-        "algo": algo,
-        "env_id": "probe",
-        "total_timesteps": steps,
-        "num_envs": 8,
-        "threads": 1,
-        "device": "cpu",
-        "eval_episodes": 0,
-        "algo_kwargs": {**PROBES[algo], **algo_kwargs},
-    }
-    session = Session(make_config(config), env=env)
-    run_training(session)
-    return session
-
-
-def values(session: Session, *observations: list[float]) -> list[float]:
-    """Of observations that follow each other from the beginning of an episode."""
-    policy, found = session.policy, []
-    state = policy.initial_state(1)
-    with torch.no_grad():
-        for obs in torch.tensor(observations)[:, None]:
-            found.append(policy.values(obs, state).item())
-            state = policy.act(obs, state, deterministic=True).state
-    return found
+    return probed(algo, env, steps, **{**PROBES[algo], **algo_kwargs})
 
 
 @ALGORITHMS

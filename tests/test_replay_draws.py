@@ -149,20 +149,20 @@ def test_dreamers_old_key_is_refused_with_its_new_name(tmp_path: Path) -> None:
             small_config("dreamer", tmp_path, algo_kwargs={key: 1.0})
 
 
-@pytest.mark.parametrize("algo", ["muzero", "dreamer"])
+@pytest.mark.parametrize("algo", ["muzero", "dreamer", "dqn"])
 def test_a_replay_that_never_fills_is_refused_at_once(algo: str, tmp_path: Path) -> None:
     config = small_config(algo, tmp_path, algo_kwargs={"replay_capacity": 63, "learning_starts": 64})
     with pytest.raises(ConfigError, match=r"no update would ever happen; it holds 2 environments with 31 rows each"):
         Session(config)
 
 
-@pytest.mark.parametrize("algo", ["muzero", "scalezero", "dreamer"])
+@pytest.mark.parametrize("algo", ["muzero", "scalezero", "dreamer", "dqn"])
 def test_a_run_without_its_replay_in_the_checkpoint_fills_it_anew(algo: str, tmp_path: Path) -> None:
     _, state = train_state(small_config(algo, tmp_path, algo_kwargs={"store_replay": False}))
     assert "stored_replay" not in state["learner"]
 
 
-@pytest.mark.parametrize("algo", ["muzero", "dreamer", "scalezero"])
+@pytest.mark.parametrize("algo", ["muzero", "dreamer", "scalezero", "dqn"])
 def test_the_first_steps_act_at_random_if_they_are_to(algo: str, tmp_path: Path) -> None:
     """A policy that would always do one thing does either in the random steps, and only then."""
     random = {"random_steps": 64, "learning_starts": 150}

@@ -14,6 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
+from rl_training.algorithms.noise import NoiseStream
 from rl_training.algorithms.optimizer import AdaptivelyClippedOptimizer
 from rl_training.algorithms.params import IMAGE_LAYOUT
 from rl_training.algorithms.replay import ReplayParams
@@ -131,23 +132,6 @@ class ReturnScale(nn.Module):
         quantiles = returns.detach().flatten().quantile(self.percentiles)
         self.averages = torch.lerp(self.averages, quantiles, self.rate)
         return (self.averages[1] - self.averages[0]).clamp(min=1.0)
-
-
-class NoiseStream:
-    """A generator on the device of the networks, part of a checkpoint."""
-
-    def __init__(self) -> None:
-        """Seeded by the global stream, which `build_seeded` has set."""
-        device = torch.empty(0).device
-        # Shapes alone, on torch's device `meta`, draw nothing.
-        drawn_on = "cpu" if device.type == "meta" else device
-        self.generator = torch.Generator(drawn_on).manual_seed(int(torch.randint(2**62, (), device="cpu")))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"state": self.generator.get_state()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.generator.set_state(state["state"])
 
 
 class BehaviourLoss(NamedTuple):

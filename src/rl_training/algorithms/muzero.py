@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
+from rl_training.algorithms.base import Algorithm, Batch
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.params import IMAGE_LAYOUT
-from rl_training.algorithms.replay import ReplayParams
+from rl_training.algorithms.replay import PrioritizedResult, ReplayParams
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.envs.types import ImageLayout
 from rl_training.models.muzero import PlanningModel, Unrolled
+from rl_training.ops.categorical import cross_entropy
 from rl_training.search.policy import SearchPolicy
 
 
@@ -62,23 +61,11 @@ class MuZeroParams(PlannerParams):
     pb_c_base: PositiveFloat = Field(19652.0, description="visits at which that weight begins to grow")
 
 
-@dataclass(frozen=True)
-class PrioritizedResult(UpdateResult):
-    """`errors` `[B]` are |value − target| of the windows' first states."""
-
-    errors: Tensor = field(kw_only=True)
-
-
 class MuZeroLoss(NamedTuple):
     total: Tensor
     policy_loss: Tensor
     value_loss: Tensor
     reward_loss: Tensor
-
-
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """−Σ target log softmax(logits) over the last axis."""
-    return -(targets * F.log_softmax(logits, dim=-1)).sum(-1)
 
 
 def unroll_scale(unroll_steps: int, like: Tensor) -> Tensor:

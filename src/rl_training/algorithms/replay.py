@@ -1,10 +1,21 @@
-"""The parameters of algorithms that learn from a replay."""
+"""The parameters of algorithms that learn from a replay, and what a prioritised update answers."""
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt
+from dataclasses import dataclass, field
 
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from rl_training.algorithms.base import UpdateResult
 from rl_training.algorithms.params import Params
+
+
+@dataclass(frozen=True)
+class PrioritizedResult(UpdateResult):
+    """`errors` `[B]` say how far off each drawn row was: the priorities that the replay gives them."""
+
+    errors: Tensor = field(kw_only=True)
 
 
 class ReplayParams(Params):

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Batch
 from rl_training.algorithms.gumbel_muzero import GumbelMuZero, GumbelMuZeroParams
-from rl_training.algorithms.muzero import PrioritizedResult, unroll_scale
+from rl_training.algorithms.muzero import unroll_scale
 from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import flatten_time, tree_map
 from rl_training.models.muzero import Unrolled

@@ -25,10 +25,17 @@ class TargetNetwork(Stateful, Generic[NetworkT]):
 
     def copy_every(self, interval: int, original: NetworkT) -> None:
         """Copies the original when `interval` of its updates have passed; call it after each of them."""
-        self.age += 1
-        if self.age >= interval:
+        if self._is_due(interval):
             self.network.load_state_dict(original.state_dict())
-            self.age = 0
+
+    def average_every(self, interval: int, rate: float, original: NetworkT) -> None:
+        """Moves by a share of the way when `interval` updates have passed; call it after each of them."""
+        if self._is_due(interval):
+            self.average(rate, original)
+
+    def _is_due(self, interval: int) -> bool:
+        self.age = 0 if self.age + 1 >= interval else self.age + 1
+        return self.age == 0
 
     @torch.no_grad()
     def average(self, rate: float, original: NetworkT) -> None:

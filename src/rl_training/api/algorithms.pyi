@@ -1261,4 +1261,89 @@ class ScaleZero(Agent):
         **run: Unpack[RunKeys],
     ) -> None: ...
 
+class DQN(Agent):
+    """Deep Q-Network (arXiv:1312.5602, 2013).
+
+    Args:
+        env: an id, module:factory, or something that makes or is an environment
+        rollout_steps: rows of every environment in a rollout
+        batch_size: rows or windows in an update
+        replay_capacity: rows that are kept
+        store_replay: in checkpoints; without it a resumed run fills its replay anew
+        learning_starts: rows in the replay before the first update
+        random_steps: environment steps at the beginning that act at random
+        learning_rate: step size of the optimizer
+        gamma: discount of a step
+        n_steps: real rewards in a target
+        replay_ratio: updates per environment step
+        tau: share of the way that the target network goes in a step
+        target_update_interval: updates between two steps of the target network
+        priority_alpha: how much errors decide what is replayed; default: all rows alike
+        priority_beta: how much importance weights make up for it
+        adam_eps: added to the optimizer's denominator
+        hidden_sizes: widths of the hidden layers
+        activation: between the layers of an MLP
+        cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        epsilon: chance of an action at random
+        max_grad_norm: bound on the norm of the gradient
+        double: the network chooses the next action, its target network values it
+        dueling: the value of the state and the advantages of actions apart
+        noisy: noise on the weights of the last layers explores (with epsilon 0 alone)
+        distribution: of returns, learned in place of their mean: C51's or QR-DQN's
+        num_atoms: fixed returns of a categorical distribution, or quantiles
+        v_min: lowest return of a categorical distribution
+        v_max: highest return of a categorical distribution
+    """
+
+    algo: ClassVar[str]
+    def __init__(
+        self,
+        env: EnvSource | None = None,
+        *,
+        rollout_steps: int = 4,
+        batch_size: int = 64,
+        replay_capacity: int = 100000,
+        store_replay: bool = True,
+        learning_starts: int = 1000,
+        random_steps: int = 0,
+        learning_rate: float = 0.001,
+        learning_rate_schedule: float | str | Mapping[str, Any] = ...,
+        learning_rate_warmup_steps: int = ...,
+        gamma: float = 0.99,
+        gamma_schedule: float | str | Mapping[str, Any] = ...,
+        gamma_warmup_steps: int = ...,
+        n_steps: int = 1,
+        replay_ratio: float = 0.25,
+        replay_ratio_schedule: float | str | Mapping[str, Any] = ...,
+        replay_ratio_warmup_steps: int = ...,
+        tau: float = 1.0,
+        tau_schedule: float | str | Mapping[str, Any] = ...,
+        tau_warmup_steps: int = ...,
+        target_update_interval: int = 250,
+        priority_alpha: float | None = None,
+        priority_beta: float = 0.4,
+        priority_beta_schedule: float | str | Mapping[str, Any] = ...,
+        priority_beta_warmup_steps: int = ...,
+        adam_eps: float = 1e-08,
+        hidden_sizes: tuple[int, ...] = (64, 64),
+        activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
+        cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        epsilon: float = 0.1,
+        epsilon_schedule: float | str | Mapping[str, Any] = ...,
+        epsilon_warmup_steps: int = ...,
+        max_grad_norm: float = 10.0,
+        max_grad_norm_schedule: float | str | Mapping[str, Any] = ...,
+        max_grad_norm_warmup_steps: int = ...,
+        double: bool = True,
+        dueling: bool = False,
+        noisy: bool = False,
+        distribution: Literal['none', 'categorical', 'quantile'] = 'none',
+        num_atoms: int = 51,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        **run: Unpack[RunKeys],
+    ) -> None: ...
+
 MANAGED: dict[str, type[Agent]]

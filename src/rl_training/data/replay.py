@@ -160,6 +160,10 @@ class StreamReplay:
             rows[0][again], rows[1][again], shares[again] = streams, places, new_shares
         return rows, shares
 
+    def has_transitions(self) -> bool:
+        """Tells whether any row has a known outcome; where none has, `draw_transitions` would never end."""
+        return bool(self._has_outcome(self._all_rows()).any())
+
     def _draw_any(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
         if self._priorities is not None:
             return self.draw(count, rng)

@@ -154,6 +154,15 @@ REGISTRY: dict[str, AlgorithmRow] = {
             family="search",
             scope="transformer with mixtures of experts, several tasks in one model, staged adapters; spaces as MuZero",
         ),
+        AlgorithmRow(
+            name="dqn",
+            class_name="DQN",
+            title="Deep Q-Network",
+            paper="arXiv:1312.5602",
+            year=2013,
+            family="off-policy",
+            scope="double, dueling, n-step, prioritised, C51 or quantiles, noisy: Rainbow by flags; Discrete actions",
+        ),
     )
 }
 

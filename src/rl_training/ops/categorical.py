@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rl_training.replaceable import replaceable
@@ -54,3 +55,8 @@ def symmetric_mean(probs: Tensor, support: Tensor) -> Tensor:
     # Opposite bins are subtracted first: bins near 1e8 would drown a mean near 0.
     surplus = probs[..., -half:] - probs[..., :half].flip(-1)
     return surplus @ support[-half:]
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """−Σ target log softmax(logits) over the last axis."""
+    return -(targets * F.log_softmax(logits, dim=-1)).sum(-1)

@@ -65,6 +65,9 @@ TEMPERATURE = Control("temperature", moment="acting")
 NUM_SIMULATIONS = Control("num_simulations", low=1.0, moment="acting", integer=True)
 ROOT_EXPLORATION_FRACTION = Control("root_exploration_fraction", high=1.0, moment="acting")
 REPLAY_RATIO = Control("replay_ratio")
+EPSILON = Control("epsilon", aliases=("exploration_rate",), high=1.0, moment="acting")
+TAU = Control("tau", high=1.0, needs_end=True)
+PRIORITY_BETA = Control("priority_beta", high=1.0)
 REANALYSE_FRACTION = Control("reanalyse_fraction", aliases=("reanalyze_fraction",), high=1.0)
 
 

@@ -1,0 +1,33 @@
+"""The parameters of algorithms that learn action values from replayed transitions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from rl_training.algorithms.params import IMAGE_LAYOUT
+from rl_training.algorithms.replay import ReplayParams
+from rl_training.envs.types import ImageLayout
+
+
+class OffPolicyParams(ReplayParams):
+    rollout_steps: PositiveInt = Field(4, description="rows of every environment in a rollout")
+    learning_rate: PositiveFloat = Field(3e-4, description="step size of the optimizer")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount of a step")
+    n_steps: PositiveInt = Field(1, description="real rewards in a target")
+    replay_ratio: float = Field(1.0, ge=0, description="updates per environment step")
+    tau: float = Field(0.005, gt=0, le=1, description="share of the way that the target network goes in a step")
+    target_update_interval: PositiveInt = Field(1, description="updates between two steps of the target network")
+    priority_alpha: float | None = Field(
+        None, ge=0, description="how much errors decide what is replayed; default: all rows alike"
+    )
+    priority_beta: float = Field(0.4, ge=0, le=1, description="how much importance weights make up for it")
+    adam_eps: PositiveFloat = Field(1e-8, description="added to the optimizer's denominator")
+    hidden_sizes: tuple[PositiveInt, ...] = Field((256, 256), description="widths of the hidden layers")
+    activation: Literal["tanh", "relu", "silu", "elu"] = Field("relu", description="between the layers of an MLP")
+    cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
+
+    def idle(self) -> dict[str, str]:
+        return {} if self.priority_alpha is not None else {"priority_beta": "without priority_alpha"}
