@@ -45,6 +45,8 @@ SMALL_OFF_POLICY: dict[str, Any] = {
     "hidden_sizes": [16],
 }
 
+SHORT_EPISODES: dict[str, Any] = {"num_envs": 2, "env_kwargs": {"max_episode_steps": 30}}
+
 # What makes an algorithm's preset small enough for a test of seconds.
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"num_envs": 2, "algo_kwargs": {"rollout_steps": 32, "update_epochs": 2, "num_minibatches": 2}},
@@ -95,6 +97,8 @@ SMALL: dict[str, dict[str, Any]] = {
         "num_envs": 2,
         "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "noisy": True, "target_update_interval": 3},
     },
+    "sac": {**SHORT_EPISODES, "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "random_steps": 32}},
+    "td3": {**SHORT_EPISODES, "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "random_steps": 32}},
     "gumbel_muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
     # The search that has all of its controls; the preset's is Gumbel's, with a constant of its own.
     "efficientzero": {
@@ -107,8 +111,9 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def preset_of(algo: str) -> str:
-    """The algorithm's CartPole preset."""
-    return next(name for name in list_presets() if name.startswith(f"{algo}/cartpole"))
+    """The algorithm's CartPole preset, or its Pendulum preset where Box actions are what it is for."""
+    task = "pendulum" if algo in ("sac", "td3") else "cartpole"
+    return next(name for name in list_presets() if name.startswith(f"{algo}/{task}"))
 
 
 def small_config(
@@ -169,8 +174,8 @@ def train_state(config: TrainConfig, **options: Any) -> tuple[Path, dict[str, An
 
 
 def run_reference_script(algo: str, tmp_path: Path, *flags: str) -> str:
-    """Runs `examples/<algo>_cartpole_reference.py` as a user would, elsewhere, with a small budget."""
-    script = ROOT / "examples" / f"{algo}_cartpole_reference.py"
+    """Runs `examples/<algo>_<task>_reference.py` as a user would, elsewhere, with a small budget."""
+    (script,) = (ROOT / "examples").glob(f"{algo}_[cp]*_reference.py")
     command = [sys.executable, str(script), "--total-timesteps", "300", "--eval-episodes", "1", *flags]
     done = subprocess.run(
         command,

@@ -33,7 +33,7 @@ def test_editors_know_every_parameter(build: dict) -> None:
 @pytest.mark.parametrize("algo", list(REGISTRY))
 def test_every_algorithm_has_a_page_and_a_reference_script(algo: str) -> None:
     assert REGISTRY[algo].paper.removeprefix("arXiv:") in (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text()
-    assert (ROOT / "examples" / f"{algo}_cartpole_reference.py").is_file()
+    assert list((ROOT / "examples").glob(f"{algo}_[cp]*_reference.py"))
 
 
 def test_links_between_pages_lead_somewhere() -> None:

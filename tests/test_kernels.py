@@ -49,6 +49,8 @@ EXPECTED: dict[str, set[str]] = {
     "scalezero": SEARCH,
     "recurrent_ppo": set(),
     "dqn": set(),
+    "sac": set(),
+    "td3": set(),
     "ppg": set(),
 }
 

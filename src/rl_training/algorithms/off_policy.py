@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from rl_training.algorithms.params import IMAGE_LAYOUT
 from rl_training.algorithms.replay import ReplayParams
@@ -31,3 +31,29 @@ class OffPolicyParams(ReplayParams):
 
     def idle(self) -> dict[str, str]:
         return {} if self.priority_alpha is not None else {"priority_beta": "without priority_alpha"}
+
+
+class CriticParams(OffPolicyParams):
+    """The parameters of an actor that learns through several critics."""
+
+    batch_size: PositiveInt = Field(256)
+    replay_capacity: PositiveInt = Field(1_000_000)
+    random_steps: int = Field(1_000, ge=0)
+    num_critics: PositiveInt = Field(2, description="networks that value actions; the least of them counts")
+    policy_interval: PositiveInt = Field(1, description="updates of the critics for each of the policy")
+    num_quantiles: PositiveInt = Field(1, description="of each critic; 1: it learns the mean of the return alone")
+    dropped_quantiles: int = Field(
+        2, ge=0, description="the highest of each critic that targets leave out, of all critics' together (TQC)"
+    )
+    layer_norm: bool = Field(False, description="in the critics")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of the critics' hidden units that an update leaves out")
+
+    @model_validator(mode="after")
+    def _some_quantiles_remain(self) -> CriticParams:
+        if self.num_quantiles > 1 and self.dropped_quantiles >= self.num_quantiles:
+            raise ValueError("dropped_quantiles must be fewer than num_quantiles")
+        return self
+
+    def idle(self) -> dict[str, str]:
+        mean_alone = {"dropped_quantiles": "with num_quantiles 1"} if self.num_quantiles == 1 else {}
+        return super().idle() | mean_alone

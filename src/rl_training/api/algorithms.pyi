@@ -1346,4 +1346,174 @@ class DQN(Agent):
         **run: Unpack[RunKeys],
     ) -> None: ...
 
+class SAC(Agent):
+    """Soft Actor-Critic (arXiv:1812.05905, 2018).
+
+    Args:
+        env: an id, module:factory, or something that makes or is an environment
+        rollout_steps: rows of every environment in a rollout
+        batch_size: rows or windows in an update
+        replay_capacity: rows that are kept
+        store_replay: in checkpoints; without it a resumed run fills its replay anew
+        learning_starts: rows in the replay before the first update
+        random_steps: environment steps at the beginning that act at random
+        learning_rate: step size of the optimizer
+        gamma: discount of a step
+        n_steps: real rewards in a target
+        replay_ratio: updates per environment step
+        tau: share of the way that the target network goes in a step
+        target_update_interval: updates between two steps of the target network
+        priority_alpha: how much errors decide what is replayed; default: all rows alike
+        priority_beta: how much importance weights make up for it
+        adam_eps: added to the optimizer's denominator
+        hidden_sizes: widths of the hidden layers
+        activation: between the layers of an MLP
+        cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        num_critics: networks that value actions; the least of them counts
+        policy_interval: updates of the critics for each of the policy
+        num_quantiles: of each critic; 1: it learns the mean of the return alone
+        dropped_quantiles: the highest of each critic that targets leave out, of all critics' together (TQC)
+        layer_norm: in the critics
+        dropout: share of the critics' hidden units that an update leaves out
+        ent_coef: weight of the entropy; default, or auto: learned, so that it reaches target_entropy
+        initial_ent_coef: where a learned ent_coef begins
+        target_entropy: default: minus the number of action's coordinates, or half the highest of Discrete actions
+    """
+
+    algo: ClassVar[str]
+    def __init__(
+        self,
+        env: EnvSource | None = None,
+        *,
+        rollout_steps: int = 4,
+        batch_size: int = 256,
+        replay_capacity: int = 1000000,
+        store_replay: bool = True,
+        learning_starts: int = 1000,
+        random_steps: int = 1000,
+        learning_rate: float = 0.0003,
+        learning_rate_schedule: float | str | Mapping[str, Any] = ...,
+        learning_rate_warmup_steps: int = ...,
+        gamma: float = 0.99,
+        gamma_schedule: float | str | Mapping[str, Any] = ...,
+        gamma_warmup_steps: int = ...,
+        n_steps: int = 1,
+        replay_ratio: float = 1.0,
+        replay_ratio_schedule: float | str | Mapping[str, Any] = ...,
+        replay_ratio_warmup_steps: int = ...,
+        tau: float = 0.005,
+        tau_schedule: float | str | Mapping[str, Any] = ...,
+        tau_warmup_steps: int = ...,
+        target_update_interval: int = 1,
+        priority_alpha: float | None = None,
+        priority_beta: float = 0.4,
+        priority_beta_schedule: float | str | Mapping[str, Any] = ...,
+        priority_beta_warmup_steps: int = ...,
+        adam_eps: float = 1e-08,
+        hidden_sizes: tuple[int, ...] = (256, 256),
+        activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
+        cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        num_critics: int = 2,
+        policy_interval: int = 1,
+        num_quantiles: int = 1,
+        dropped_quantiles: int = 2,
+        layer_norm: bool = False,
+        dropout: float = 0.0,
+        ent_coef: float | None = None,
+        ent_coef_schedule: float | str | Mapping[str, Any] = ...,
+        ent_coef_warmup_steps: int = ...,
+        initial_ent_coef: float = 1.0,
+        target_entropy: float | None = None,
+        target_entropy_schedule: float | str | Mapping[str, Any] = ...,
+        target_entropy_warmup_steps: int = ...,
+        **run: Unpack[RunKeys],
+    ) -> None: ...
+
+class TD3(Agent):
+    """Twin Delayed DDPG (arXiv:1802.09477, 2018).
+
+    Args:
+        env: an id, module:factory, or something that makes or is an environment
+        rollout_steps: rows of every environment in a rollout
+        batch_size: rows or windows in an update
+        replay_capacity: rows that are kept
+        store_replay: in checkpoints; without it a resumed run fills its replay anew
+        learning_starts: rows in the replay before the first update
+        random_steps: environment steps at the beginning that act at random
+        learning_rate: step size of the optimizer
+        gamma: discount of a step
+        n_steps: real rewards in a target
+        replay_ratio: updates per environment step
+        tau: share of the way that the target network goes in a step
+        target_update_interval: updates between two steps of the target network
+        priority_alpha: how much errors decide what is replayed; default: all rows alike
+        priority_beta: how much importance weights make up for it
+        adam_eps: added to the optimizer's denominator
+        hidden_sizes: widths of the hidden layers
+        activation: between the layers of an MLP
+        cnn: convolutional network for images
+        image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        num_critics: networks that value actions; the least of them counts
+        policy_interval: updates of the critics for each of the policy
+        num_quantiles: of each critic; 1: it learns the mean of the return alone
+        dropped_quantiles: the highest of each critic that targets leave out, of all critics' together (TQC)
+        layer_norm: in the critics
+        dropout: share of the critics' hidden units that an update leaves out
+        exploration_noise: deviation of the noise on actions, of half their range
+        target_noise: deviation of the noise on the target policy's actions
+        target_noise_clip: bound on that noise
+    """
+
+    algo: ClassVar[str]
+    def __init__(
+        self,
+        env: EnvSource | None = None,
+        *,
+        rollout_steps: int = 4,
+        batch_size: int = 256,
+        replay_capacity: int = 1000000,
+        store_replay: bool = True,
+        learning_starts: int = 1000,
+        random_steps: int = 1000,
+        learning_rate: float = 0.001,
+        learning_rate_schedule: float | str | Mapping[str, Any] = ...,
+        learning_rate_warmup_steps: int = ...,
+        gamma: float = 0.99,
+        gamma_schedule: float | str | Mapping[str, Any] = ...,
+        gamma_warmup_steps: int = ...,
+        n_steps: int = 1,
+        replay_ratio: float = 1.0,
+        replay_ratio_schedule: float | str | Mapping[str, Any] = ...,
+        replay_ratio_warmup_steps: int = ...,
+        tau: float = 0.005,
+        tau_schedule: float | str | Mapping[str, Any] = ...,
+        tau_warmup_steps: int = ...,
+        target_update_interval: int = 1,
+        priority_alpha: float | None = None,
+        priority_beta: float = 0.4,
+        priority_beta_schedule: float | str | Mapping[str, Any] = ...,
+        priority_beta_warmup_steps: int = ...,
+        adam_eps: float = 1e-08,
+        hidden_sizes: tuple[int, ...] = (256, 256),
+        activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
+        cnn: Literal['nature', 'impala'] = 'nature',
+        image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        num_critics: int = 2,
+        policy_interval: int = 2,
+        num_quantiles: int = 1,
+        dropped_quantiles: int = 2,
+        layer_norm: bool = False,
+        dropout: float = 0.0,
+        exploration_noise: float = 0.1,
+        exploration_noise_schedule: float | str | Mapping[str, Any] = ...,
+        exploration_noise_warmup_steps: int = ...,
+        target_noise: float = 0.2,
+        target_noise_schedule: float | str | Mapping[str, Any] = ...,
+        target_noise_warmup_steps: int = ...,
+        target_noise_clip: float = 0.5,
+        **run: Unpack[RunKeys],
+    ) -> None: ...
+
 MANAGED: dict[str, type[Agent]]

@@ -163,6 +163,24 @@ REGISTRY: dict[str, AlgorithmRow] = {
             family="off-policy",
             scope="double, dueling, n-step, prioritised, C51 or quantiles, noisy: Rainbow by flags; Discrete actions",
         ),
+        AlgorithmRow(
+            name="sac",
+            class_name="SAC",
+            title="Soft Actor-Critic",
+            paper="arXiv:1812.05905",
+            year=2018,
+            family="off-policy",
+            scope="learned temperature, n-step, TQC's quantiles, DroQ's norm and dropout; Box and Discrete actions",
+        ),
+        AlgorithmRow(
+            name="td3",
+            class_name="TD3",
+            title="Twin Delayed DDPG",
+            paper="arXiv:1802.09477",
+            year=2018,
+            family="off-policy",
+            scope="target smoothing and delayed policy on SAC's critics, with their options; Box actions",
+        ),
     )
 }
 

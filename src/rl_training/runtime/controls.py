@@ -68,6 +68,10 @@ REPLAY_RATIO = Control("replay_ratio")
 EPSILON = Control("epsilon", aliases=("exploration_rate",), high=1.0, moment="acting")
 TAU = Control("tau", high=1.0, needs_end=True)
 PRIORITY_BETA = Control("priority_beta", high=1.0)
+SAC_ENT_COEF = replace(ENT_COEF, optional=True)  # where nothing is given, it is learned
+TARGET_ENTROPY = Control("target_entropy", low=-math.inf, optional=True, needs_end=True)
+EXPLORATION_NOISE = Control("exploration_noise", moment="acting")
+TARGET_NOISE = Control("target_noise")
 REANALYSE_FRACTION = Control("reanalyse_fraction", aliases=("reanalyze_fraction",), high=1.0)
 
 

@@ -1,0 +1,6 @@
+"""TD3 on Pendulum-v1. A quick look: `python examples/td3_pendulum_reference.py --total-timesteps 5000`."""
+
+from reference import run
+
+if __name__ == "__main__":
+    run("td3/pendulum")

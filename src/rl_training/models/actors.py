@@ -1,0 +1,163 @@
+"""Actors that learn through critics: a squashed Gaussian, a categorical, and a point with noise around it.
+
+An actor offers `Candidates`: actions of each state, with the weight that each has in an expectation over the policy. A
+Gaussian offers one sample; a categorical all its actions, weighted by their probabilities.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces as gym_spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.envs.types import Spaces
+from rl_training.models.actor_critic import Acted
+from rl_training.models.heads import CategoricalHead
+from rl_training.models.squashed import BoxScale, SquashedGaussian
+from rl_training.models.torsos import TorsoOptions, make_torso
+
+
+class Candidates(NamedTuple):
+    actions: Tensor | None  # [N, size], or None: every action of a Discrete space
+    weights: Tensor  # [N, K]
+    logprobs: Tensor  # [N, K]
+
+
+class Actor(nn.Module):
+    def __init__(self, space: gym.Space, torso: TorsoOptions) -> None:
+        super().__init__()
+        self.torso = make_torso(space, torso)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def initial_state(self, batch: int) -> Tensor:
+        return torch.zeros(batch, 0, device=self.device)
+
+    def act(
+        self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
+    ) -> Acted:
+        features = self.torso(obs)
+        return Acted(self.mode(features) if deterministic else self.explore(features, generator), state)
+
+    def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
+        return Acted(self.random(len(state), generator), state)
+
+    @abstractmethod
+    def mode(self, features: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor: ...
+
+    @abstractmethod
+    def random(self, rows: int, generator: torch.Generator | None) -> Tensor: ...
+
+    @abstractmethod
+    def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates: ...
+
+    @abstractmethod
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]: ...
+
+
+class BoxActor(Actor):
+    def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
+        scale = BoxScale(spaces.action)
+        super().__init__(spaces.observation, torso)
+        self.scale = scale
+
+    def random(self, rows: int, generator: torch.Generator | None) -> Tensor:
+        return 2.0 * torch.rand(rows, self.scale.size, generator=generator, device=self.device) - 1.0
+
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return self.scale.to_env(actions)
+
+    def only(self, actions: Tensor, logprobs: Tensor) -> Candidates:
+        """One candidate of each state."""
+        logprobs = logprobs.unsqueeze(-1)
+        return Candidates(actions, torch.ones_like(logprobs), logprobs)
+
+
+class GaussianActor(BoxActor):
+    """Samples from the tanh of a Gaussian."""
+
+    def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
+        super().__init__(spaces, torso)
+        self.head = SquashedGaussian(self.torso.out_features, self.scale.size)
+        self.target_entropy = -float(self.scale.size)
+
+    def mode(self, features: Tensor) -> Tensor:
+        return self.head.mode(features)
+
+    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
+        return self.head.sample(features, generator)[0]
+
+    def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates:
+        return self.only(*self.head.sample(self.torso(obs), generator))
+
+
+class PointActor(BoxActor):
+    """One action of each state, the tanh of a linear layer; it explores by Gaussian noise. It reads its parameters."""
+
+    def __init__(self, spaces: Spaces, torso: TorsoOptions, params: Any) -> None:
+        super().__init__(spaces, torso)
+        self.linear = nn.Linear(self.torso.out_features, self.scale.size)
+        self.params = params
+
+    def apply_controls(self, values: Mapping[str, float]) -> None:
+        self.params.move(values)
+
+    def mode(self, features: Tensor) -> Tensor:
+        return self.linear(features).tanh()
+
+    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
+        actions = self.mode(features)
+        noise = torch.empty_like(actions).normal_(generator=generator)
+        return (actions + self.params.exploration_noise * noise).clamp_(-1.0, 1.0)
+
+    def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates:
+        actions = self.mode(self.torso(obs))
+        return self.only(actions, actions.new_zeros(len(actions)))
+
+
+class CategoricalActor(Actor):
+    """Probabilities of a Discrete space's actions."""
+
+    # The entropy that a policy over so many actions is to have, as a share of the highest.
+    ENTROPY_SHARE = 0.5
+
+    def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
+        super().__init__(spaces.observation, torso)
+        assert isinstance(spaces.action, gym_spaces.Discrete)
+        count = int(spaces.action.n)
+        self.head = CategoricalHead(self.torso.out_features, [count], start=spaces.action.start)
+        self.target_entropy = self.ENTROPY_SHARE * float(torch.tensor(float(count), device="cpu").log())
+
+    def mode(self, features: Tensor) -> Tensor:
+        return self.head.mode(self.head(features))
+
+    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
+        return self.head.sample(self.head(features), generator)
+
+    def random(self, rows: int, generator: torch.Generator | None) -> Tensor:
+        return self.head.random(rows, generator, self.device)
+
+    def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates:
+        logprobs = self.head(self.torso(obs))
+        return Candidates(None, logprobs.exp(), logprobs)
+
+    def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return self.head.to_env(actions)
+
+
+def make_actor(spaces: Spaces, torso: TorsoOptions) -> GaussianActor | CategoricalActor:
+    """The stochastic actor of an action space."""
+    kind = CategoricalActor if isinstance(spaces.action, gym_spaces.Discrete) else GaussianActor
+    return kind(spaces, torso)

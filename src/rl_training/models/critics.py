@@ -1,0 +1,101 @@
+"""Several critics at once, whose layers are batched products: weights are `[E, in, out]`, values `[E, N, K, Z]`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces as gym_spaces
+from torch import Tensor, nn
+
+from rl_training.data.trees import Tree
+from rl_training.envs.types import Spaces
+from rl_training.models.mlp import ACTIVATIONS
+from rl_training.models.torsos import TorsoOptions, make_torso
+
+
+@dataclass(frozen=True)
+class CriticOptions:
+    torso: TorsoOptions
+    num_critics: int
+    num_quantiles: int
+    layer_norm: bool
+    dropout: float
+
+
+class EnsembleLinear(nn.Module):
+    """`[E, N, in]` → `[E, N, out]`, each member initialised as torch's `Linear` is."""
+
+    def __init__(self, members: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        bound = in_features**-0.5
+        self.weight = nn.Parameter(torch.empty(members, in_features, out_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(members, 1, out_features).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class EnsembleNorm(nn.Module):
+    """Layer norm with a scale and a shift for each member."""
+
+    def __init__(self, members: int, features: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(members, 1, features))
+        self.shift = nn.Parameter(torch.zeros(members, 1, features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addcmul(self.shift, F.layer_norm(x, x.shape[-1:]), self.scale)
+
+
+class Critics(nn.Module):
+    """`num_critics` networks of observations and actions; a Discrete space's actions are outputs and not inputs.
+
+    Hidden layers may have dropout, drawn from the generator that a call gives, and layer norm (DroQ's order: linear,
+    dropout, norm, activation). Images go through one CNN that all critics share.
+    """
+
+    def __init__(self, spaces: Spaces, options: CriticOptions) -> None:
+        super().__init__()
+        self.torso = make_torso(spaces.observation, replace(options.torso, hidden_sizes=()))
+        choices = int(spaces.action.n) if isinstance(spaces.action, gym_spaces.Discrete) else None
+        self.takes_actions = choices is None
+        self.outputs = (choices or 1, options.num_quantiles)
+        inputs = self.torso.out_features + (math.prod(spaces.action.shape or ()) if self.takes_actions else 0)
+        members = options.num_critics
+        widths = [inputs, *options.torso.hidden_sizes]
+        self.layers = nn.ModuleList(EnsembleLinear(members, n_in, n_out) for n_in, n_out in pairwise(widths))
+        self.last = EnsembleLinear(members, widths[-1], self.outputs[0] * self.outputs[1])
+        norms = (EnsembleNorm(members, width) for width in widths[1:])
+        self.norms = nn.ModuleList(norms) if options.layer_norm else None
+        self.activation = options.torso.activation
+        self.dropout = options.dropout
+
+    def forward(self, obs: Tree, actions: Tensor | None, generator: torch.Generator | None = None) -> Tensor:
+        """Values of the given actions, or of all that there are."""
+        x = self.torso(obs)
+        if actions is not None:
+            x = torch.cat([x, actions], dim=-1)
+        x = x.expand(len(self.last.weight), *x.shape)
+        activate = ACTIVATIONS[self.activation]
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if self.dropout and generator is not None:
+                x = dropped_out(x, self.dropout, generator)
+            x = activate(x if self.norms is None else self.norms[index](x))
+        return self.last(x).unflatten(-1, self.outputs)
+
+    def of_replayed(self, obs: Tree, actions: Tensor, generator: torch.Generator | None) -> Tensor:
+        """`[E, N, Z]`: the values of the actions that were taken."""
+        if self.takes_actions:
+            return self(obs, actions, generator).squeeze(-2)
+        rows = torch.arange(len(actions), device=actions.device)
+        return self(obs, None, generator)[:, rows, actions]
+
+
+def dropped_out(x: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    kept = torch.empty_like(x).bernoulli_(1.0 - share, generator=generator)
+    return x * kept / (1.0 - share)
