@@ -47,6 +47,7 @@ VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (16, 16, 1), np.uint8)
 DISCRETE = spaces.Discrete(2)
 BOX = spaces.Box(-2.0, 2.0, (1,), np.float32)
+CHOICES = spaces.MultiDiscrete([2, 3])
 
 
 def make_dreamer(observation: gym.Space = VECTOR, action: gym.Space = DISCRETE, **params: Any) -> Dreamer:
@@ -63,11 +64,11 @@ def make_batch(algorithm: Dreamer, steps: int = 5, batch: int = 3, seed: int = 0
         obs = torch.randint(256, (steps, batch, 16, 16, 1), generator=rng).to(torch.uint8)
     else:
         obs = torch.randn(steps, batch, 3, generator=rng)
-    discrete = algorithm.policy.head.action_dtype == torch.int64
+    head = algorithm.policy.head
     return {
         "obs": obs,
-        "previous_actions": torch.randint(2, (steps, batch), generator=rng)
-        if discrete
+        "previous_actions": torch.randint(2, (steps, batch, *head.action_shape), generator=rng)
+        if head.action_dtype == torch.int64
         else torch.randn(steps, batch, 1, generator=rng),
         "rewards": torch.ones(steps, batch),
         "terminal": torch.zeros(steps, batch, dtype=torch.bool),
@@ -257,7 +258,7 @@ def grads_of(loss: Tensor, algorithm: Dreamer) -> set[str]:
     return {name.split(".")[0] for name, grad in zip(names, grads, strict=True) if grad is not None and grad.any()}
 
 
-@pytest.mark.parametrize("action", [DISCRETE, BOX], ids=["discrete", "box"])
+@pytest.mark.parametrize("action", [DISCRETE, BOX, CHOICES], ids=["discrete", "box", "choices"])
 def test_each_loss_moves_its_own_part(action: gym.Space) -> None:
     """Imagination teaches the actor and the critic and leaves the world model alone."""
     algorithm = make_dreamer(action=action)
@@ -367,6 +368,38 @@ def test_actions_are_bounded_and_the_model_sees_what_is_executed() -> None:
     torch.testing.assert_close(model.encode_actions(acted.actions), torch.from_numpy(executed / 2.0))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [
+        (-np.inf, np.inf, (-1, 1)),
+        (0.0, np.inf, (0, 2)),
+        (-np.inf, -3.0, (-5, -3)),
+        (5.0, np.inf, (5, 7)),
+        (-2, 6, (-2, 6)),
+    ],
+)
+def test_the_executed_action_is_the_one_that_the_world_model_is_told(
+    low: float, high: float, ends: tuple[float, float]
+) -> None:
+    """Both are the sample clipped to [−1, 1], of which the environment sees an interval that it allows."""
+    model = make_dreamer(action=spaces.Box(low, high, (2,), np.float32)).policy
+    samples = 2.0 * torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    told = model.encode_actions(samples).numpy()
+    first, last = ends
+    np.testing.assert_allclose(model.env_actions(samples.numpy()), first + (told + 1) / 2 * (last - first), atol=1e-5)
+
+
+def test_several_choices_at_once_are_each_one_hot_and_one_per_cent_uniform() -> None:
+    model = make_dreamer(action=CHOICES).policy
+    assert model.encode_actions(torch.tensor([[1, 0]])).tolist() == [[0, 1, 1, 0, 0]]
+    with torch.no_grad():
+        chances = model.head(100.0 * torch.randn(50, SIZES["nano"].units)).exp()
+    torch.testing.assert_close(chances[:, :2].sum(-1), torch.ones(50))
+    torch.testing.assert_close(chances[:, 2:].sum(-1), torch.ones(50))
+    assert chances[:, :2].min() >= 0.005 - 1e-6
+    assert chances[:, 2:].min() >= 0.01 / 3 - 1e-6
+
+
 def test_a_mapping_of_images_numbers_and_classes_is_encoded_and_decoded() -> None:
     space = spaces.Dict({"image": spaces.Box(0, 255, (84, 84, 3), np.uint8), "n": spaces.Discrete(5), "x": VECTOR})
     reader = ObsReader(space, "auto")
@@ -395,7 +428,7 @@ def test_images_of_any_size_come_back_at_the_size_that_is_reconstructed(shape: t
 
 
 def test_spaces_that_are_not_for_dreamer_are_refused() -> None:
-    with pytest.raises(ConfigError, match="use Discrete or Box"):
+    with pytest.raises(ConfigError, match="use Discrete, MultiDiscrete or Box"):
         make_dreamer(action=spaces.MultiBinary(2))
 
 

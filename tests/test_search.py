@@ -228,6 +228,14 @@ class LiteralSearch:
             return int(literal.interior_scores(ops.softmax(improved), visits).argmax())
         return int(np.where(visits == considered, self.gumbel + improved, -np.inf).argmax())
 
+    def root_value(self, root: Node) -> float:
+        """The mean of all that was backed up; by Gumbel's rule the improved policy's value."""
+        if self.rule.kind == PUCT:
+            return root.value
+        visits, q = root.visits(), root.q(self.discount)
+        completed = np.where(visits > 0, q, literal.mixed_value(root.raw_value, root.prior, q, visits))
+        return float(ops.softmax(self.improved(root)) @ completed)
+
     def improved(self, node: Node) -> np.ndarray:
         visits = node.visits()
         completed = literal.completed_q(node.raw_value, node.prior, node.q(self.discount), visits)
@@ -255,7 +263,7 @@ def test_the_compiled_trees_do_what_the_literal_search_does(
         literal = LiteralSearch(table, rule, discount, max_depth, noise[0])
         root = literal.run(0, simulations)
         assert found.visits[0].tolist() == root.visits().tolist()
-        assert found.values[0] == pytest.approx(root.value, abs=1e-5)
+        assert found.values[0] == pytest.approx(literal.root_value(root), abs=1e-4)
         np.testing.assert_allclose(found.q[0], root.q(discount), atol=1e-5)
         if rule.kind != PUCT:
             assert found.improved_logits is not None
@@ -294,6 +302,23 @@ def test_gumbel_finds_an_arm_of_low_prior_with_eight_simulations() -> None:
         found = plan(table, gumbel(max_considered=4), simulations, gumbel=np.zeros((1, 4)))
         assert found.actions.tolist() == [1]
     assert plan(table, gumbel(max_considered=4), 8).visits.tolist() == [[1, 3, 3, 1]]
+
+
+@pytest.mark.parametrize("simulations", [2, 16])
+def test_a_root_that_gumbel_searched_is_worth_what_its_improved_policy_earns(simulations: int) -> None:
+    # Halving visits both arms equally often: the mean of those visits is 8 / 17 after 16 simulations. The improved
+    # policy is softmax([σ, 0]) with σ = (50 + N / 2) / 10.
+    found = plan(bandit([1.0, 0.0]), gumbel(), simulations)
+    assert found.visits.tolist() == [[simulations // 2, simulations // 2]]
+    assert found.values[0] == pytest.approx(1.0 / (1.0 + math.exp(-(50 + simulations // 2) / 10)), abs=1e-4)
+
+
+def test_a_root_that_gumbel_searched_counts_unvisited_actions_for_the_mixed_value() -> None:
+    # Two of four equal arms are visited, 1 and 0, and the raw value is 0: mixed (0 + 2 · ½) / 3 = 1/3.
+    found = plan(bandit([1.0, 0.0, 0.0, 0.0]), gumbel(max_considered=2), 2)
+    assert found.visits.tolist() == [[1, 1, 0, 0]]
+    improved = ops.softmax(5.1 * np.array([1.0, 0.0, 1 / 3, 1 / 3]))
+    assert found.values[0] == pytest.approx(improved @ np.array([1.0, 0.0, 1 / 3, 1 / 3]), abs=1e-4)
 
 
 def test_illegal_actions_get_no_visit_and_no_probability() -> None:

@@ -5,7 +5,6 @@ Replayed sequences are `[T, B]`, imagined trajectories `[H, N]` with N = T·B: o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch

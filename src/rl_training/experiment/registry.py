@@ -116,7 +116,7 @@ REGISTRY: dict[str, AlgorithmRow] = {
             paper="arXiv:2301.04104",
             year=2023,
             family="world model",
-            scope="RSSM, imagination, replay critic; vectors, images, mappings; Discrete and Box actions",
+            scope="RSSM, imagination, replay critic; vectors, images, mappings; Discrete, MultiDiscrete and Box",
         ),
         AlgorithmRow(
             name="muzero",

@@ -23,8 +23,9 @@ from rl_training.models.mlp import MLP
 from rl_training.models.muzero import MuZeroModel
 from rl_training.models.scalezero import ScaleZeroModel
 from rl_training.search import search
+from rl_training.search.decisions import decisions
 from rl_training.search.rules import Rule
-from rl_training.search.tree import Ints, SearchTree, back_up_all, decisions, new_tree, select_all
+from rl_training.search.tree import Ints, SearchTree, back_up_all, new_tree, select_all
 
 
 @compiled

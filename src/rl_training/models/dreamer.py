@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces
@@ -16,7 +17,7 @@ from rl_training.envs.masks import ACTION_MASK
 from rl_training.envs.types import ImageLayout, Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import Acted
-from rl_training.models.heads import POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
+from rl_training.models.heads import AS_GOOD_AS_INFINITE, POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
 from rl_training.models.masking import ILLEGAL, ObsView
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normed import NormedMLP
@@ -54,18 +55,28 @@ SIZES: dict[str, DreamerSize] = {
 
 
 class UnimixHead(CategoricalHead):
-    """A categorical of which one per cent is uniform."""
+    """One categorical or several, of each of which one per cent is uniform."""
 
     def forward(self, features: Tensor) -> Tensor:
-        return unimix(F.linear(features, self.linear.weight, self.linear.bias)).log()
+        logits = F.linear(features, self.linear.weight, self.linear.bias)
+        if not self.joint:
+            return unimix(logits).log()
+        return torch.cat([unimix(part).log() for part in logits.split(self.classes, dim=-1)], dim=-1)
 
 
 class BoundedGaussianHead(GaussianHead):
-    """Mean in [−1, 1], deviation in [0.1, 1], both from the state."""
+    """Mean in [−1, 1], deviation in [0.1, 1], both from the state; what is executed is the sample clipped to [−1, 1].
+
+    An axis without two bounds is acted in as far as [−1, 1] goes, moved inside of the bound that it has.
+    """
 
     def __init__(self, in_features: int, space: spaces.Box) -> None:
         super().__init__(in_features, space, log_std_init=0.0)
         del self.log_std
+        below, above = self._low > -AS_GOOD_AS_INFINITE, self._high < AS_GOOD_AS_INFINITE
+        self._first = np.where(below, self._first, np.minimum(self._high, 1.0) - 2.0)
+        self._first = np.where(below & ~above, np.maximum(self._low, -1.0), self._first)
+        self._scaled = True
         self.linear = orthogonal(nn.Linear(in_features, 2 * self.linear.out_features), POLICY_GAIN)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -73,13 +84,18 @@ class BoundedGaussianHead(GaussianHead):
         std = MIN_STD + (MAX_STD - MIN_STD) * torch.sigmoid(spread + 2.0)
         return torch.cat([mean.tanh(), std.log()], dim=-1)
 
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return super().to_env(actions.clip(-1.0, 1.0))
+
 
 def make_dreamer_head(space: gym.Space, in_features: int) -> ActionHead:
     if isinstance(space, spaces.Discrete):
         return UnimixHead(in_features, [int(space.n)], start=space.start)
     if isinstance(space, spaces.Box):
         return BoundedGaussianHead(in_features, space)
-    raise ConfigError(f"action space {space} is not supported by Dreamer; use Discrete or Box")
+    if isinstance(space, spaces.MultiDiscrete) and len(space.nvec.shape) == 1:
+        return UnimixHead(in_features, [int(n) for n in space.nvec], joint=True, start=space.start)
+    raise ConfigError(f"action space {space} is not supported by Dreamer; use Discrete, MultiDiscrete or Box")
 
 
 class Imagined(NamedTuple):
@@ -167,9 +183,11 @@ class DreamerModel(nn.Module):
         return self.head.to_env(actions)
 
     def encode_actions(self, actions: Tensor) -> Tensor:
-        """Actions as the world model takes them: one-hot, or in the bounds to which the environment clips."""
+        """Actions as the world model takes them: one-hot, or clipped as they are on their way to the environment."""
         if isinstance(self.head, CategoricalHead):
-            return F.one_hot(actions, self.action_size).float()
+            parts = actions.unbind(-1) if self.head.joint else (actions,)
+            encoded = [F.one_hot(part, n) for part, n in zip(parts, self.head.classes, strict=True)]
+            return torch.cat(encoded, dim=-1).float()
         batch = actions.shape[: actions.dim() - len(self.head.action_shape)]
         return actions.reshape(*batch, -1).clamp(-1.0, 1.0)
 

@@ -26,7 +26,7 @@ class Roots(NamedTuple):
 class Searched(NamedTuple):
     visits: NDArray[np.int32]  # [B, A]
     q: NDArray[np.float32]  # [B, A], 0 where an action was not visited
-    values: NDArray[np.float32]  # [B], mean of all that was backed up to the root
+    values: NDArray[np.float32]  # [B], mean of all that was backed up; by Gumbel's rule the improved policy's
     actions: NDArray[np.int64]  # [B], the search's own choice: most visited, or the best of Gumbel's finalists
     improved_logits: NDArray[np.float32] | None  # [B, A], logits + σ(completed q); None unless Gumbel's rule
 
@@ -73,6 +73,7 @@ def simulate(model: Model, root_latents: Tensor, start: tuple[Any, ...], rule: R
 
 def grow_trees(model: Model, root_latents: Tensor, start: tuple[Any, ...], rule: Rule, discount: np.float32) -> Any:
     from rl_training.search import tree as compiled  # loads numba, which only planners need
+    from rl_training.search.decisions import decisions
 
     tree = compiled.new_tree(*start)
     num_simulations = start[-2]
@@ -87,7 +88,7 @@ def grow_trees(model: Model, root_latents: Tensor, start: tuple[Any, ...], rule:
         latents[simulation + 1] = following
         rewards, values, logits = (answer.float().cpu().numpy() for answer in evaluated)
         compiled.back_up_all(tree, simulation, rewards, values, logits, discount, rule)
-    return compiled.decisions(tree, rule)
+    return decisions(tree, rule)
 
 
 def _floats(array: NDArray[Any]) -> NDArray[np.float32]:

@@ -146,8 +146,8 @@ def _first_play_value(edges: Floats, value: np.float32) -> np.float32:
 
 
 @inlined
-def improved_logits(tree: SearchTree, b: int, node: int, rule: Rule, out: Floats) -> np.float32:
-    """logits + σ(completed q), into `out`; the greatest of them."""
+def improved_logits(tree: SearchTree, b: int, node: int, rule: Rule, out: Floats) -> tuple[np.float32, np.float32]:
+    """logits + σ(completed q), into `out`; returns the greatest of them and the value of unvisited actions."""
     edges = tree.edges[b, node]
     weighted, mass, most = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     low, high, unvisited = np.float32(np.inf), np.float32(-np.inf), np.float32(0.0)
@@ -172,7 +172,7 @@ def improved_logits(tree: SearchTree, b: int, node: int, rule: Rule, out: Floats
         value = q if visits > 0 else mixed
         out[a] = edges[LOGIT, a] + scale * (value - low)
         top = max(top, out[a])
-    return top
+    return top, mixed
 
 
 @inlined
@@ -181,7 +181,7 @@ def _choose_next(tree: SearchTree, b: int, rule: Rule) -> None:
     actions = tree.edges.shape[3]
     for k in range(1, tree.depth[b]):
         scores = tree.scratch[k * actions :]
-        top = improved_logits(tree, b, tree.path[b, k], rule, scores)
+        top, _ = improved_logits(tree, b, tree.path[b, k], rule, scores)
         for a in range(actions):
             scores[a] -= top
     for i in range(actions, tree.depth[b] * actions):
@@ -291,20 +291,3 @@ def back_up_all(
     """Adds the network's answers for every root's new node."""
     for b in range(len(rewards)):
         back_up(tree, b, simulation + 1, rewards[b], values[b], logits[b], discount, rule)
-
-
-@compiled
-def decisions(tree: SearchTree, rule: Rule) -> tuple[Ints, Floats, Floats, NDArray[np.int64], Floats]:
-    """Visits, q, value and action of every root; for Gumbel's rule logits + σ(completed q), else nothing of use.
-
-    The action is the most visited one; Gumbel's rule takes the best of those.
-    """
-    roots, count = tree.gumbel.shape
-    visits, q = tree.edges[:, 0, VISITS].astype(np.int32), tree.edges[:, 0, Q].copy()
-    actions, improved = np.empty(roots, dtype=np.int64), np.empty((roots, count), dtype=np.float32)
-    for b in range(roots):
-        actions[b] = visits[b].argmax()
-        if rule.kind != PUCT:
-            actions[b] = root_gumbel_action(tree, b, visits[b, actions[b]], rule)
-            improved[b] = tree.scratch[:count]
-    return visits, q, tree.nodes[:, 0, VALUE].copy(), actions, improved
