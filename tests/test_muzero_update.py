@@ -368,6 +368,23 @@ def test_fresh_bootstraps_are_the_target_networks_where_value_targets_end() -> N
     np.testing.assert_allclose(written[[2, 3]], target.initial(obs)[1].detach().numpy(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("first", [2, 3, 4])
+def test_fresh_bootstraps_reach_the_observation_at_a_time_limit(first: int) -> None:
+    """Row 4 is the last of an episode, whose final observation row 5 holds: targets near it end there."""
+    learner = untouched_learner(n_steps=2, unroll_steps=1, fresh_bootstraps=True)
+    target = learner.algorithm.target.network
+    with torch.no_grad():
+        for parameter in target.parameters():
+            parameter.normal_(0.0, 0.5)
+    last = (np.zeros(1, dtype=int), np.array([4]))
+    learner.replay.write("terminated", last, np.array([False]))
+    learner.replay.write("truncated", last, np.array([True]))
+    learner.refresh_bootstraps((np.array([0]), np.array([first])))
+    written = learner.replay.column("next_values", last)
+    final = torch.from_numpy(learner.replay.column("obs", (np.zeros(1, dtype=int), np.array([5]))))
+    np.testing.assert_allclose(written, target.initial(final)[1].detach().numpy(), rtol=1e-5)
+
+
 # ---- learning what is known
 
 

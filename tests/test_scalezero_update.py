@@ -303,3 +303,62 @@ def test_without_adapters_there_is_only_one_stage() -> None:
         algorithm.update(batch)
     assert algorithm.stage == 0
     assert not [m for m in algorithm.model.modules() if isinstance(m, AdaptedLinear)]
+
+
+# ---- several tasks in the replay
+
+
+def two_task_learner(size: int = 7) -> ScaleZeroLearner:
+    """Two environments of the first task and one of the second, whose rows have priorities a hundred times as high."""
+    params = ScaleZeroParams(
+        hidden_sizes=(8,),
+        latent_size=8,
+        hidden_size=8,
+        batch_size=size,
+        unroll_steps=2,
+        learning_starts=0,
+        support_size=3,
+    )
+    learner = ScaleZeroLearner(params, BOTH, num_envs=3, seed=0, device=torch.device("cpu"))
+    alone, rows = rollout_of(20), 20
+    wide = {name: getattr(alone, name).expand(rows, 3) for name in ("rewards", "terminated", "truncated", "valid")}
+    wide |= {name: getattr(alone, name).expand(rows, 3) for name in ("starts", "behavior_logprobs", "actions")}
+    tasks = torch.tensor([0, 0, 1]).expand(rows, 3)
+    obs = {"obs_0": torch.randn(rows, 3, 4), "obs_1": torch.randn(rows, 3, 2), "task": tasks}
+    numbers = {name: torch.zeros(rows, 3) for name in ("values", "next_values", "policy_version")}
+    extras = {SEARCH_POLICY: torch.full((rows, 3, 3), 1 / 3)}
+    no_ends = {name: leaf[0, :0] for name, leaf in obs.items()}
+    learner.store(replace(alone, obs=obs, final_obs=no_ends, extras=extras, **wide, **numbers))
+    everywhere = (np.repeat([0, 1, 2], rows), np.tile(np.arange(rows), 3))
+    learner.replay.set_priorities(everywhere, np.where(everywhere[0] == 2, 100.0, 1.0) * (1 + everywhere[1] % 3))
+    return learner
+
+
+def test_every_task_has_the_same_share_of_windows_and_of_the_loss() -> None:
+    learner = two_task_learner()
+    counts = np.zeros(2)
+    for _ in range(40):
+        (streams, places), chances = learner.draw(7)
+        batch = learner.batch((streams, places), chances)
+        tasks = np.where(streams == 2, 1, 0)
+        assert batch["obs"]["task"][0].tolist() == tasks.tolist()
+        assert sorted(np.bincount(tasks)) == [3, 4]
+        counts += np.bincount(tasks)
+        weights = [float(batch["weights"][torch.from_numpy(tasks == task)].mean()) for task in (0, 1)]
+        assert weights == pytest.approx([1.0, 1.0])
+    assert abs(counts[0] - counts[1]) < 24  # four standard deviations
+    metrics = learner.update().metrics
+    assert float(metrics["window_share/long"]) == pytest.approx(4 / 7, abs=1 / 6.9)
+    assert float(metrics["loss_share/long"] + metrics["loss_share/short"]) == pytest.approx(1.0)
+
+
+def test_within_a_task_windows_are_drawn_by_their_priorities() -> None:
+    learner = two_task_learner()
+    (streams, places), chances = learner.replay.draw(30_000, np.random.default_rng(0), among=np.array([0, 1]))
+    assert set(streams) == {0, 1}
+    weight = (1 + places % 3) ** 0.6
+    total = 2 * ((1 + np.arange(20) % 3) ** 0.6).sum()
+    np.testing.assert_allclose(chances, 40 * weight / total)
+    np.testing.assert_allclose(np.bincount(streams) / 30_000, 0.5, atol=0.02)
+    shares = np.bincount(places, minlength=20) / 30_000
+    np.testing.assert_allclose(shares, 2 * (1 + np.arange(20) % 3) ** 0.6 / total, atol=0.01)

@@ -17,6 +17,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import flatten_time, tree_map
+from rl_training.envs.multitask import TASK
 from rl_training.models.muzero import Unrolled
 from rl_training.models.scalezero import ScaleZeroModel
 from rl_training.search.policy import GumbelPolicy
@@ -97,7 +98,17 @@ class ScaleZero(GumbelMuZero):
         parts |= {"latent_loss": latent, "balance_loss": balance, "adapter_stage": torch.tensor(float(self.stage))}
         for layer, chances in enumerate(unrolled.routing):
             parts |= {f"expert_use/{layer}.{e}": use for e, use in enumerate(expert_use(chances, per_token))}
+        parts |= self.task_shares(batch)
         return total + self.params.latent_coef * latent + self.params.balance_coef * balance, parts
+
+    def task_shares(self, batch: Batch) -> dict[str, Tensor]:
+        """Metrics of several tasks: the share of each in the windows, and in their weights in the loss."""
+        shares: dict[str, Tensor] = {}
+        for task, name in enumerate(self.model.task_names):
+            own = (batch["obs"][TASK][0] == task).float()
+            shares[f"window_share/{name}"] = own.mean()
+            shares[f"loss_share/{name}"] = (own * batch["weights"]).sum() / batch["weights"].sum()
+        return shares
 
     @torch.no_grad()
     def observed_latents(self, batch: Batch) -> Tensor:

@@ -34,6 +34,19 @@ class Priorities:
     def get(self, slots: Slots) -> NDArray[np.float64]:
         return self._priorities[slots]
 
+    def masses(self, spans: Slots) -> NDArray[np.float64]:
+        """The sums of priority^alpha over spans `[S, 2]` of slots."""
+        return self._weights.before(spans[:, 1]) - self._weights.before(spans[:, 0])
+
+    def draw_within(self, spans: Slots, count: int, rng: np.random.Generator) -> tuple[Slots, NDArray[np.float64]]:
+        """Slots of the spans in proportion to priority^alpha, and the probability of each."""
+        bounds = np.cumsum(self.masses(spans))
+        mass = rng.random(count) * bounds[-1]
+        span = np.minimum(np.searchsorted(bounds, mass, side="right"), len(spans) - 1)
+        below = np.concatenate([[0.0], bounds])[span]
+        slots = self._weights.find(self._weights.before(spans[span, 0]) + mass - below)
+        return slots, self._weights[slots] / bounds[-1]
+
     def draw(self, count: int, rng: np.random.Generator) -> tuple[Slots, NDArray[np.float64]]:
         """Slots in proportion to priority^alpha, and the probability of each."""
         slots = self._weights.find(rng.random(count) * self._weights.total)

@@ -63,14 +63,14 @@ class StreamReplay:
     def add(self, rollout: Rollout) -> None:
         """Copies the rollout's rows, and the final observations it has beside them."""
         steps, envs = rollout.rewards.shape
-        first = rollout.source * envs  # collectors share the environments evenly
+        own, begins = self.next_rows(rollout)
         final_t, final_b = rollout.final_rows.numpy().T
         counts = np.ones((steps, envs), dtype=np.int64)
         counts[final_t, final_b] = 2
         if counts.sum(0).max() > self.places:
             raise ConfigError(f"a replay of {self.places} rows per environment cannot hold a rollout of {steps} steps")
-        places = self._ends[first : first + envs] + counts.cumsum(0) - counts
-        streams = np.broadcast_to(np.arange(first, first + envs), counts.shape)
+        places = begins + counts.cumsum(0) - counts
+        streams = np.broadcast_to(own, counts.shape)
         columns = _columns(rollout)
         if self._restored:
             self._refuse_other_columns(columns)
@@ -85,17 +85,45 @@ class StreamReplay:
             self._priorities.add(self._flat((streams, places))[~resets])
             self._priorities.clear(self._flat((streams[resets], places[resets])))
             self._priorities.clear(self._flat(last))
-        self._ends[first : first + envs] += counts.sum(0)
+        self._ends[own] += counts.sum(0)
+
+    def next_rows(self, rollout: Rollout) -> Rows:
+        """Where the first rows of a rollout go; collectors share the environments evenly."""
+        envs = rollout.rewards.shape[1]
+        streams = rollout.source * envs + np.arange(envs)
+        return streams, self._ends[streams]
 
     # ---- which rows
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
-        """Rows by their priorities, and how many times an equal share the probability of each is."""
+    def draw(
+        self, count: int, rng: np.random.Generator, among: NDArray[np.int64] | None = None
+    ) -> tuple[Rows, NDArray[np.float64]]:
+        """Rows by their priorities, and how many times an equal share the probability of each is.
+
+        `among` names the streams to draw from; without it, all of them.
+        """
         assert self._priorities is not None
-        flat, shares = self._priorities.draw(count, rng)
+        if among is None:
+            flat, shares = self._priorities.draw(count, rng)
+        else:
+            flat, shares = self._priorities.draw_within(self._spans(among), count, rng)
         streams, slots = np.divmod(flat, self.places)
         oldest = (self._ends - self._filled)[streams]
-        return (streams, oldest + (slots - oldest) % self.places), shares * len(self)
+        rows = len(self) if among is None else int(self._filled[among].sum())
+        return (streams, oldest + (slots - oldest) % self.places), shares * rows
+
+    def drawable_streams(self) -> NDArray[np.int64]:
+        """The streams that have a row which priorities may draw."""
+        assert self._priorities is not None
+        return np.flatnonzero(self._priorities.masses(self._spans(np.arange(self.num_streams))) > 0.0)
+
+    def newest(self, streams: NDArray[np.int64]) -> Rows:
+        """The last row of each of these streams."""
+        return streams, self._ends[streams] - 1
+
+    def _spans(self, streams: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[S, 2]: the slots of streams, from the first to the one after the last."""
+        return np.stack([streams, streams + 1], axis=1) * self.places
 
     def set_priorities(self, rows: Rows, priorities: NDArray[np.floating]) -> None:
         assert self._priorities is not None

@@ -12,7 +12,7 @@ class SegmentTree:
     """A heap of partial results: node 1 is of all places, nodes 2i and 2i + 1 are of the halves of node i's."""
 
     def __init__(self, places: int, combine: np.ufunc) -> None:
-        self._first_leaf = 1 << max(places - 1, 1).bit_length()
+        self._first_leaf = 1 << places.bit_length()  # more leaves than places: there is one after the last
         self._combine = combine
         self._nodes = np.zeros(2 * self._first_leaf)
 
@@ -30,6 +30,14 @@ class SegmentTree:
         while nodes[0] > 1:
             nodes = nodes >> 1
             self._nodes[nodes] = self._combine(self._nodes[2 * nodes], self._nodes[2 * nodes + 1])
+
+    def before(self, places: Places) -> NDArray[np.float64]:
+        """For each place, which may be the one after the last, the sum of all numbers before it."""
+        nodes, sums = places + self._first_leaf, np.zeros(len(places))
+        while nodes[0] > 1:
+            sums += np.where(nodes % 2 == 1, self._nodes[nodes - 1], 0.0)
+            nodes = nodes >> 1
+        return sums
 
     def find(self, mass: NDArray[np.float64]) -> Places:
         """For each mass in [0, total): the place at which the sum of all numbers up to it exceeds the mass.

@@ -93,8 +93,10 @@ class ScaleZeroModel(PlanningModel):
         counts: tuple[int, ...] = (self.num_actions,)
         encoded = {ALONE: self.view.space}
         self.tasks_of: dict[str, list[int]] = {ALONE: [0]}  # the tasks that an encoder serves, by its column
+        self.task_names: tuple[str, ...] = ()
         if isinstance(spaces.observation, TaskObservations):
             counts, columns = spaces.observation.num_actions, spaces.observation.columns
+            self.task_names = spaces.observation.names
             encoded = {name: spaces.observation[name] for name in dict.fromkeys(columns)}
             self.tasks_of = {name: [t for t, own in enumerate(columns) if own == name] for name in encoded}
         self.encoders = nn.ModuleList(TaskEncoder(space, options) for space in encoded.values())

@@ -48,6 +48,14 @@ def n_step_rewards(
     return rewards.astype(np.float32), np.where(terminated, 0.0, gamma**steps).astype(np.float32), steps
 
 
+def target_ends(
+    window: Mapping[str, Flags], written: Flags, *, unroll_steps: int, n_steps: int | NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """[K + 1, B]: the states in which the n-step values of a window end; after an episode, the one that ended it."""
+    length = same_episode(window, written).sum(0)
+    return np.minimum(np.arange(unroll_steps + 1)[:, None] + n_steps, length)
+
+
 def unroll_targets(
     window: Mapping[str, NDArray],
     written: Flags,
@@ -69,7 +77,7 @@ def unroll_targets(
     rewards = np.where(real, window["rewards"], 0.0)
     bootstraps = np.where(window["terminated"], 0.0, window["next_values"])
     states = np.arange(unroll_steps + 1)[:, None]
-    stops = np.minimum(states + n_steps, length)
+    stops = target_ends(window, written, unroll_steps=unroll_steps, n_steps=n_steps)
     values = np.zeros((unroll_steps + 1, real.shape[1]), dtype=np.float32)
     for i in range(int(np.max(n_steps))):
         at = np.minimum(states + i, len(rewards) - 1)

@@ -21,7 +21,7 @@ from rl_training.envs.types import Spaces
 from rl_training.models.muzero import MuZeroModel, MuZeroOptions, PlanningModel
 from rl_training.models.options import options_from
 from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
-from rl_training.ops.unroll import ENDS, unroll_targets
+from rl_training.ops.unroll import ENDS, target_ends, unroll_targets
 from rl_training.runtime.controls import (
     LEARNING_RATE,
     NUM_SIMULATIONS,
@@ -87,18 +87,26 @@ class PlannerLearner(ReplayLearner):
 
     def store(self, rollout: Rollout) -> None:
         columns = {"values": rollout.values, "next_values": rollout.next_values}
+        first = self.replay.next_rows(rollout)
         super().store(replace(rollout, extras={**rollout.extras, **columns}))
+        searched = rollout.valid[0].cpu().numpy()
+        # The rows before these were stored with the network's value of what followed; now it has been searched.
+        self._write_values((first[0][searched], first[1][searched]), rollout.values[0].cpu().numpy()[searched])
         self.algorithm.model.update_statistics(flatten_time(rollout.obs))
 
     def update(self) -> UpdateResult:
         size = self.params.batch_size
-        rows, chances = self.replay.draw(size, self.rng.generator)
+        rows, chances = self.draw(size)
         self.reanalyse(round(self.params.reanalyse_fraction * size))
         if self.params.fresh_bootstraps:
             self.refresh_bootstraps(rows)
         result = self.algorithm.update(self.batch(rows, chances))
         self.replay.set_priorities(rows, result.errors.cpu().numpy() + SMALLEST_PRIORITY)
         return result
+
+    def draw(self, size: int) -> tuple[Rows, NDArray[np.float64]]:
+        """The rows that windows begin at, and how many times an equal share the chance of each was."""
+        return self.replay.draw(size, self.rng.generator)
 
     def batch(self, rows: Rows, chances: NDArray[np.float64]) -> dict[str, Tree]:
         """The windows that begin at the rows, which were drawn by so many times their equal share.
@@ -155,9 +163,12 @@ class PlannerLearner(ReplayLearner):
     @torch.no_grad()
     def refresh_bootstraps(self, rows: Rows) -> None:
         """Recomputes the bootstrap values that the value targets of these windows use."""
-        ends = (rows[0], rows[1] + self.n_steps(rows))
-        (streams, places), written = self.replay.following(ends, self.params.unroll_steps + 1)
-        states = (streams[written], places[written])
+        steps = self.params.unroll_steps
+        (streams, places), written = self.replay.following(rows, steps + self.params.n_steps + 1)
+        window = {name: self.replay.column(name, (streams, places)) for name in ENDS}
+        ends = target_ends(window, written, unroll_steps=steps, n_steps=self.n_steps(rows))
+        seen = np.take_along_axis(written, ends, axis=0)
+        states = (streams[: steps + 1][seen], np.take_along_axis(places, ends, axis=0)[seen])
         obs = to_tensors(self.replay.column("obs", states), self.algorithm.policy.device)
         self._write_values(states, self.algorithm.target.network.initial(obs)[1].float().cpu().numpy())
 
