@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pkgutil
+import re
 import runpy
 from pathlib import Path
 
@@ -37,8 +39,15 @@ def test_every_algorithm_has_a_page_and_a_reference_script(algo: str) -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    import re
 
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda page: page.stem)
+def test_the_code_that_a_page_points_to_exists(page: Path) -> None:
+    packages = {path.name for path in (ROOT / "src" / "rl_training").iterdir() if path.is_dir()}
+    names = set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", page.read_text()))
+    for name in (name for name in names if name.partition(".")[0] in packages):
+        assert pkgutil.resolve_name(f"rl_training.{name}"), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from rl_training.search.policy import SEARCH_POLICY, Plan
 from rl_training.search.rules import puct
 from rl_training.search.search import Roots, search
 from support import ContextualBandit
-from test_muzero_update import rollout_of
+from test_muzero_update import batch_of, rollout_of
 from test_planner_losses import shake
 
 SPACES = Spaces(spaces.Box(-np.inf, np.inf, (1,), np.float32), spaces.Discrete(3))
@@ -144,6 +145,18 @@ def test_a_rollout_has_the_values_and_policies_of_its_searches(kind: Any, monkey
     agent.close()
 
 
+def test_a_row_at_the_edge_of_a_rollout_learns_the_value_that_the_search_gives_its_successor() -> None:
+    learner = muzero()
+    for start, value in ((12, 30.0), (14, 40.0)):
+        rollout = searched_rollout(2, start=start)
+        learner.store(replace(rollout, values=torch.full_like(rollout.values, value), starts=rollout.starts & False))
+    assert learner.replay.column("next_values", places(11, 13)).tolist() == [30.0, 40.0]
+    newest = searched_rollout(2, start=16)  # begins an episode: nothing led there
+    starts = torch.tensor([[True], [False]])
+    learner.store(replace(newest, values=torch.full_like(newest.values, 50.0), starts=starts))
+    assert learner.replay.column("next_values", places(15)).tolist() != [50.0]
+
+
 def test_an_action_at_evaluation_has_no_gumbel_noise_however_hot_the_search() -> None:
     agent = GumbelMuZero(ContextualBandit, eval_episodes=0, temperature=100.0, **{**SMALL, "hidden_sizes": [8]})
     policy, obs = agent.policy, torch.eye(4).repeat(16, 1)
@@ -167,6 +180,25 @@ def test_muzeros_search_takes_an_unvisited_action_for_the_mean_of_what_is_known(
             visits[kind] = search(roots, policy.model, rule=rule, num_simulations=12, discount=0.997).visits
     assert (visits["mean"] != visits["worst"]).any()
     np.testing.assert_allclose(policy.plan(obs, None).policy, visits["mean"] / 12)
+    worst = muzero(num_simulations=12, first_play="worst").algorithm.policy
+    np.testing.assert_allclose(worst.plan(obs, None).policy, visits["worst"] / 12)
+
+
+# ---- targets that do not fit
+
+
+def test_targets_beyond_the_support_are_counted_and_told_once_with_the_size_that_fits() -> None:
+    """h(x) = √(x + 1) − 1 + x / 1000 ≤ 3 holds up to about 15: a return of 100 needs 10 bins a side."""
+    algorithm = muzero().algorithm
+    batch = batch_of(4, 3) | {"obs": torch.rand(4, 1)}
+    batch["value_targets"][0] = torch.tensor([100.0, 1.0, -100.0, 2.0])
+    with pytest.warns(UserWarning, match=r"up to 100.* ends at 14.88.*support_size 10"):
+        metrics = algorithm.update(batch).metrics
+    shares = batch["value_targets"].abs() > 15.0
+    assert float(metrics["clipped_targets"]) == pytest.approx(shares.sum().item() / (16 + 12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        algorithm.update(batch)
 
 
 # ---- batches of the kin

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.envs.types import ImageLayout
 from rl_training.models.muzero import PlanningModel, Unrolled
 from rl_training.ops.categorical import cross_entropy
+from rl_training.ops.transforms import signed_hyperbolic
 from rl_training.search.policy import SearchPolicy
 
 
@@ -59,6 +62,10 @@ class MuZeroParams(PlannerParams):
     root_exploration_fraction: float = Field(0.25, ge=0, le=1, description="share of noise in the priors at the root")
     pb_c_init: PositiveFloat = Field(1.25, description="weight of the prior in PUCT")
     pb_c_base: PositiveFloat = Field(19652.0, description="visits at which that weight begins to grow")
+    first_play: Literal["mean", "worst"] = Field(
+        "mean",
+        description="value of an unvisited action: the mean of what its node knows, or the worst (mctx)",
+    )
 
 
 class MuZeroLoss(NamedTuple):
@@ -98,6 +105,7 @@ class MuZero(Algorithm):
         self.params = params
         self.optimizer = FlatOptimizer(policy.parameters(), eps=params.adam_eps, kind="adam")
         self.target = TargetNetwork(policy.model)
+        self._has_warned = False
 
     @property
     def model(self) -> PlanningModel:
@@ -114,7 +122,23 @@ class MuZero(Algorithm):
             values = self.model.scalar(unrolled.value[0])
             errors = (values - batch["value_targets"][0]).abs()
             metrics |= {"loss": total.detach(), "grad_norm": grad_norm, "value_mean": values.mean()}
+            metrics["clipped_targets"] = self.clipped_targets(batch)
         return PrioritizedResult(metrics, errors=errors)
+
+    def clipped_targets(self, batch: Batch) -> Tensor:
+        """The share of known targets that the support has no bins for; the first time it also says what would fit."""
+        values, rewards = (batch[f"{name}_targets"][batch[f"has_{name}"]] for name in ("value", "reward"))
+        targets = torch.cat([values, rewards]).abs()
+        clipped = targets > self.model.largest_scalar
+        if not self._has_warned and bool(clipped.any()):
+            self._has_warned = True
+            fitting = math.ceil(float(signed_hyperbolic(targets.max())))
+            warnings.warn(
+                f"targets of up to {float(targets.max()):.4g} are learned as less: the support ends at "
+                f"{self.model.largest_scalar:.4g}; give support_size {fitting} or more",
+                stacklevel=2,
+            )
+        return clipped.float().mean()
 
     def loss(self, unrolled: Unrolled, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """(what is minimised, its parts as metrics)."""

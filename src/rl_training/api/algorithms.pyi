@@ -894,6 +894,7 @@ class MuZero(Agent):
         root_exploration_fraction: share of noise in the priors at the root
         pb_c_init: weight of the prior in PUCT
         pb_c_base: visits at which that weight begins to grow
+        first_play: value of an unvisited action: the mean of what its node knows, or the worst (mctx)
     """
 
     algo: ClassVar[str]
@@ -947,6 +948,7 @@ class MuZero(Agent):
         root_exploration_fraction_warmup_steps: int = ...,
         pb_c_init: float = 1.25,
         pb_c_base: float = 19652.0,
+        first_play: Literal['mean', 'worst'] = 'mean',
         **run: Unpack[RunKeys],
     ) -> None: ...
 
@@ -1083,6 +1085,7 @@ class EfficientZero(Agent):
         root_exploration_fraction: share of noise in the priors at the root
         pb_c_init: weight of the prior in PUCT
         pb_c_base: visits at which that weight begins to grow
+        first_play: value of an unvisited action: the mean of what its node knows, or the worst (mctx)
         search_rule: of the first version of EfficientZero, or V2's
         consistency_coef: weight of the consistency of imagined with observed states
         projection_size: of the consistency heads
@@ -1144,6 +1147,7 @@ class EfficientZero(Agent):
         root_exploration_fraction_warmup_steps: int = ...,
         pb_c_init: float = 1.25,
         pb_c_base: float = 19652.0,
+        first_play: Literal['mean', 'worst'] = 'mean',
         search_rule: Literal['puct', 'gumbel'] = 'puct',
         consistency_coef: float = 2.0,
         projection_size: int = 128,

@@ -82,6 +82,7 @@ class PlanningModel(nn.Module):
         self.view = ObsView(spaces)
         support = torch.arange(-support_size, support_size + 1, dtype=torch.float32)
         self.register_buffer("support", support, persistent=False)
+        self.largest_scalar = float(signed_parabolic(torch.tensor(float(support_size), device="cpu")))
 
     @property
     def device(self) -> torch.device:

@@ -107,7 +107,7 @@ class PUCTPolicy(SearchPolicy):
 
     def __init__(self, model: PlanningModel, params: Any, **options: Any) -> None:
         super().__init__(model, params, **options)
-        self.rule = puct(pb_c_init=params.pb_c_init, pb_c_base=params.pb_c_base)
+        self.rule = puct(pb_c_init=params.pb_c_init, pb_c_base=params.pb_c_base, first_play=params.first_play)
 
     def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
         if rng is None:

@@ -30,8 +30,9 @@ class Rule(NamedTuple):
 def puct(*, pb_c_init: float = 1.25, pb_c_base: float = 19652.0, first_play: str = "mean") -> Rule:
     """MuZero's rule. An unvisited action counts for the `mean` of what is known of its node, or as the `worst`.
 
-    The mean (Ye et al., 2021) explores by the prior when there are few simulations; the paper's own pseudocode takes
-    the worst, which goes on with the first action that looks good.
+    The mean explores by the prior when there are few simulations. MuZero's pseudocode and mctx take the worst, which
+    goes on with the first action that looks good. EfficientZero's code has a third rule: the mean of the visited
+    actions alone at the root, and below it with the parent's mean in place of the node's own value.
     """
     kinds = {"mean": FIRST_PLAY_MEAN, "worst": FIRST_PLAY_WORST}
     return Rule(PUCT, pb_c_init=pb_c_init, pb_c_base=pb_c_base, first_play=kinds[first_play])
