@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.compare_sb3 import write_section
 from rl_training.experiment.config import make_config
-from rl_training.experiment.presets import load_preset
+from rl_training.experiment.presets import SCORES, load_preset
 from rl_training.experiment.runs import file_name
 from rl_training.tools.plot import plot_runs
 
@@ -72,6 +72,7 @@ def main() -> int:
     for preset in chosen:
         draw(preset)
     write_table()
+    SCORES.write_text(json.dumps(scores(), indent=1) + "\n")
     missed = [p for p in chosen if any(worst(load(p), metric) < bar for metric, bar in bars(p).items())]
     print(f"{len(chosen) - len(missed)} presets reach their bar" + (f", missed: {', '.join(missed)}" if missed else ""))
     return 1 if missed else 0
@@ -133,6 +134,22 @@ def bars(preset: str) -> dict[str, float]:
 
 def worst(results: dict[str, Any], metric: str) -> float:
     return min((result[metric] for result in results.values()), default=float("-inf"))
+
+
+def scores() -> dict[str, dict[str, float]]:
+    """What `rl-training list presets` tells of every preset that was measured."""
+    return {preset: _score(load(preset)) for preset in BARS if load(preset)}
+
+
+def _score(results: dict[str, Any]) -> dict[str, float]:
+    returns = [result["return_mean"] for result in results.values()]
+    return {
+        "return_mean": round(sum(returns) / len(returns), 2),
+        "worst_seed": min(returns),
+        "seeds": len(returns),
+        "steps": max(result["steps"] for result in results.values()),
+        "cpu_seconds": round(sum(result["cpu_seconds"] for result in results.values()) / len(returns)),
+    }
 
 
 def write_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,9 @@ import pytest
 from rl_training.cli import main
 from rl_training.cli.main import VERBS
 from rl_training.experiment.checkpointing import CheckpointStore
+from rl_training.experiment.config import make_config
+from rl_training.experiment.presets import list_presets, load_preset
+from rl_training.experiment.runs import find_run
 
 TINY = ["--total-timesteps", "256", "--num-envs", "2", "--eval-episodes", "2", "--display", "none"]
 
@@ -214,7 +218,7 @@ def test_predict_answers_with_actions(capsys: pytest.CaptureFixture[str], run_di
 def test_list_and_show(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
     code, out, _ = run_cli(capsys, "list", "--json")
     assert code == 0
-    assert {"name": "ppo/cartpole"} in json.loads(out)["presets"]
+    assert "ppo/cartpole" in [row["name"] for row in json.loads(out)["presets"]]
     assert "CartPole-v1" in run_cli(capsys, "list", "environments")[1]
     code, out, _ = run_cli(capsys, "show", "ppo/cartpole", "--json")
     assert json.loads(out)["algo_kwargs"]["vf_coef"] == 0.5  # a default, written out
@@ -267,3 +271,56 @@ def test_ray_without_its_extra_says_what_to_install(
     assert code == 6
     assert "rl-training[ray]" in err
     assert not any(tmp_path.iterdir()), "no run directory is made for a run that cannot begin"
+
+
+def test_runs_are_listed_sorted_and_filtered(capsys: pytest.CaptureFixture[str], run_dir: str, tmp_path: Path) -> None:
+    home = str(Path(run_dir).parents[2])
+    code, out, _ = run_cli(capsys, "list", "runs", "--output-dir", home, "--algo", "ppo", "--sort", "evaluated")
+    head, *lines = out.splitlines()[1:]
+    assert code == 0
+    assert head.split() == ["run", "dir", "global", "step", "return", "mean", "evaluated", "finished"]
+    assert any(line.split()[0] == run_dir and line.split()[-1] in ("yes", "no") for line in lines)
+    assert run_cli(capsys, "list", "runs", "--output-dir", home, "--algo", "a2c")[1] == "no runs\n"
+
+
+def test_a_run_is_named_by_latest_or_a_part_of_its_name(
+    capsys: pytest.CaptureFixture[str], run_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "runs" / "ppo" / "CartPole-v1"
+    for name in ("first-try", "second-try"):
+        shutil.copytree(run_dir, home / name, symlinks=True)
+    os.utime(home / "first-try" / "config.yaml", (0, 0))
+    for text, expected in (("second", "second-try"), ("latest", "second-try"), ("first-try", "first-try")):
+        code, *_ = run_cli(capsys, "evaluate", text, "--episodes", "1", "--json")
+        assert code == 0
+        assert find_run(text, tmp_path / "runs").name == expected
+    code, _, err = run_cli(capsys, "evaluate", "try", "--episodes", "1")
+    assert code == 4
+    assert "first-try" in err
+    assert "say which" in err
+
+
+def test_an_algorithm_is_shown_with_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_cli(capsys, "show", "ppo")
+    assert code == 0
+    assert "clip_coef: float, >= 0 [0.2], schedulable\n    " in out
+    parameters = json.loads(run_cli(capsys, "show", "ppo", "--json")[1])["parameters"]
+    assert all(parameter["description"] for parameter in parameters)
+
+
+def test_presets_are_listed_with_what_they_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks.learn import scores
+
+    from rl_training.experiment.presets import preset_scores
+
+    rows = {row["name"]: row for row in json.loads(run_cli(capsys, "list", "presets", "--json")[1])["presets"]}
+    assert rows["ppo/cartpole"]["return_mean"] == 500.0
+    assert preset_scores() == scores(), "python -m benchmarks.learn writes what was measured"
+
+
+@pytest.mark.parametrize("preset", list_presets())
+def test_every_preset_is_evaluated_on_the_way(preset: str) -> None:
+    config = make_config(load_preset(preset))
+    assert config.eval_interval
+    assert config.eval_interval < config.total_timesteps

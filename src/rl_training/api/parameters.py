@@ -19,6 +19,7 @@ class Parameter(NamedTuple):
     default: Any
     description: str
     schedulable: bool = False
+    bounds: str = ""
 
 
 def config_parameters() -> list[Parameter]:
@@ -48,7 +49,19 @@ def described(row: AlgorithmRow) -> str:
 
 
 def _parameter(name: str, field: FieldInfo) -> Parameter:
-    return Parameter(name, type_text(field.annotation), field.get_default(), field.description or "")
+    default, description = field.get_default(), field.description or ""
+    return Parameter(name, type_text(field.annotation), default, description, bounds=bounds_text(field))
+
+
+def bounds_text(field: FieldInfo) -> str:
+    """`> 0, <= 1`, of a number that has bounds, also where None may stand in its place."""
+    marks = [
+        *field.metadata,
+        *(mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())),
+    ]
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    found = [f"{sign} {getattr(mark, name):g}" for mark in marks for name, sign in signs.items() if hasattr(mark, name)]
+    return ", ".join(dict.fromkeys(found))
 
 
 def type_text(annotation: Any) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, with_numbers
 from rl_training.experiment.plain import parse_yaml
+from rl_training.experiment.runs import find_run
 
+RUNS = TrainConfig.model_fields["output_dir"].default
 SPELLINGS = {"env_id": ("--env", "--env-id"), "init_checkpoint": ("--checkpoint", "--init-checkpoint")}
 NOT_FLAGS = {"algo", "algo_kwargs"}  # the positional argument, and `--set`
 
@@ -69,8 +72,13 @@ def parameter_flags(args: argparse.Namespace) -> list[str]:
     return pairs
 
 
+def run_path(text: str) -> str:
+    """A run as users name it."""
+    return str(find_run(text, Path(RUNS)))
+
+
 def add_run(parser: argparse.ArgumentParser, what: str = "a run directory or a checkpoint") -> None:
-    parser.add_argument("run", metavar="RUN", help=what)
+    parser.add_argument("run", metavar="RUN", type=run_path, help=f"{what}, latest, or a part of its name in {RUNS}")
     parser.add_argument("--checkpoint", default="latest", metavar="X", help="latest, best or a step [latest]")
 
 

@@ -9,23 +9,39 @@ from rl_training.cli.main import Answer
 from rl_training.experiment.registry import REGISTRY
 
 Lines = list[dict[str, object]]
+SORTS = ("path", "step", "return", "evaluated")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=list(_LISTS), help="default: algorithms and presets")
     parser.add_argument("--output-dir", default="runs", metavar="X", help="where runs are [runs]")
+    parser.add_argument("--algo", metavar="X", help="runs of this algorithm only")
+    parser.add_argument("--env", metavar="X", help="runs in this environment only")
+    parser.add_argument("--sort", choices=SORTS, default="path", help="order of runs, the highest last [path]")
 
 
 def run(args: argparse.Namespace) -> Answer:
     chosen = [args.what] if args.what else ["algorithms", "presets"]
     found = {name: _LISTS[name](args) for name in chosen}
-    blocks = [f"{name}\n" + "\n".join(f"  {_line(row)}" for row in rows) for name, rows in found.items()]
-    return Answer("\n\n".join(blocks), dict(found))
+    return Answer("\n\n".join(_table(name, rows) for name, rows in found.items()), dict(found))
 
 
-def _line(row: dict[str, object]) -> str:
-    first, *rest = ("-" if value is None else str(value) for value in row.values())
-    return "  ".join([f"{first:<24}", *rest]).rstrip()
+def _table(name: str, rows: Lines) -> str:
+    """The rows under their names, each column as wide as it has to be."""
+    if not rows:
+        return f"no {name}"
+    cells = [[key.replace("_", " ") for key in rows[0]], *([_text(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return f"{name}\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
 def _algorithms(_args: argparse.Namespace) -> Lines:
@@ -33,9 +49,12 @@ def _algorithms(_args: argparse.Namespace) -> Lines:
 
 
 def _presets(_args: argparse.Namespace) -> Lines:
-    from rl_training.experiment.presets import list_presets
+    """Presets with what they reached in the project's own measurements."""
+    from rl_training.experiment.presets import list_presets, preset_scores
 
-    return [{"name": name} for name in list_presets()]
+    scores = preset_scores()
+    keys = ("return_mean", "worst_seed", "seeds", "steps", "cpu_seconds")
+    return [{"name": name} | {key: scores.get(name, {}).get(key) for key in keys} for name in list_presets()]
 
 
 def _environments(_args: argparse.Namespace) -> Lines:
@@ -47,10 +66,19 @@ def _environments(_args: argparse.Namespace) -> Lines:
 def _runs(args: argparse.Namespace) -> Lines:
     from rl_training.experiment.runs import list_runs
 
-    return [
-        {"run_dir": str(r.path), "global_step": r.step, "return_mean": r.return_mean, "finished": r.finished}
-        for r in list_runs(args.output_dir)
+    wanted = [r for r in list_runs(args.output_dir) if args.algo in (None, r.algo) and args.env in (None, r.env_id)]
+    rows: Lines = [
+        {
+            "run_dir": str(r.path),
+            "global_step": r.step,
+            "return_mean": r.return_mean,
+            "evaluated": r.evaluated,
+            "finished": r.finished,
+        }
+        for r in wanted
     ]
+    column = {"path": "run_dir", "step": "global_step", "return": "return_mean", "evaluated": "evaluated"}[args.sort]
+    return sorted(rows, key=lambda row: (row[column] is not None, row[column]))
 
 
 _LISTS: dict[str, Callable[[argparse.Namespace], Lines]] = {

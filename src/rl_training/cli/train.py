@@ -20,6 +20,7 @@ from rl_training.runtime.manager import train_run
 from rl_training.runtime.memory import free_bytes, memory_needs, readable, told
 from rl_training.runtime.workflows import TrainResult
 
+EVALUATIONS = 10
 takes_parameters = True  # any other flag is a parameter of the algorithm
 
 
@@ -77,6 +78,9 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
         raise ConfigError(f"--config {source} is for {preset['algo']!r}, the command says {algo!r}")
     named = {"algo": algo} if algo else {}
     layers = merge(preset, named, config_flags(args), assignments(args.set), assignments(parameter_flags(args)))
+    if not source:  # a run that no preset describes is evaluated on the way as well, so that there is a best policy
+        budget = layers.get("total_timesteps", TrainConfig.model_fields["total_timesteps"].default)
+        layers.setdefault("eval_interval", max(budget // EVALUATIONS, 1) if isinstance(budget, int) else None)
     if "algo" not in layers:
         raise ConfigError("say what to train: a preset (rl-training train ppo/cartpole) or an algorithm and --env")
     if algo in REGISTRY and not layers.keys() & {"env_id", "tasks"}:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.config import read_yaml
 
-PRESET_DIR = Path(__file__).parent.parent / "assets" / "configs"
+ASSETS = Path(__file__).parent.parent / "assets"
+PRESET_DIR = ASSETS / "configs"
+SCORES = ASSETS / "scores.json"
 
 
 def list_presets() -> list[str]:
     return sorted(path.relative_to(PRESET_DIR).with_suffix("").as_posix() for path in PRESET_DIR.glob("*/*.yaml"))
+
+
+def preset_scores() -> dict[str, dict[str, float]]:
+    """The results of presets in the project's measurements, which `make learn` writes."""
+    return json.loads(SCORES.read_text())
 
 
 def load_preset(name: str) -> dict[str, Any]:

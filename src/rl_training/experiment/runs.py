@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.files import NO_LINKS, cause_of, naming_failures
 from rl_training.experiment.plain import read_yaml_file
 
 MAX_NAME_LENGTH = 100
 METRICS_TAIL_BYTES = 65_536
+MOST_NAMED = 5
 
 _log = logging.getLogger(__name__)
 
@@ -122,12 +123,30 @@ class RunInfo:
     seed: int | None
     step: int | None
     return_mean: float | None
+    evaluated: float | None  # the mean return of its last evaluation
     finished: bool | None
 
 
 def list_runs(output_dir: Path) -> list[RunInfo]:
     """All runs under a directory, in the order of their paths."""
     return [_run_info(path) for path in sorted(_run_dirs(Path(output_dir)))]
+
+
+def find_run(text: str, output_dir: Path) -> Path:
+    """The run that is meant by a path, by `latest`, or by a part of its path that no other run has.
+
+    What means no run comes back as the path that it is, for the error of whoever opens it.
+    """
+    if Path(text).exists():
+        return Path(text)
+    runs = list(_run_dirs(output_dir))
+    if text == "latest":
+        return max(runs, key=lambda run: (run / "config.yaml").stat().st_mtime, default=Path(text))
+    meant = sorted(run for run in runs if text in str(run.relative_to(output_dir)))
+    if len(meant) > 1:
+        more = ", …" if len(meant) > MOST_NAMED else ""
+        raise CheckpointError(f"{text!r} is part of {', '.join(map(str, meant[:MOST_NAMED]))}{more}; say which")
+    return meant[0] if meant else Path(text)
 
 
 def _run_dirs(root: Path) -> Iterator[Path]:
@@ -149,6 +168,7 @@ def _run_info(path: Path) -> RunInfo:
         seed=config.get("seed"),
         step=None if step is None else int(step),
         return_mean=_last_number(rows, "return_mean"),
+        evaluated=_last_number(rows, "eval_return_mean"),
         finished=step >= total_steps if is_number(step) and is_number(total_steps) else None,
     )
 

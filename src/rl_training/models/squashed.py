@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import gymnasium as gym
 import numpy as np
 import torch
-import torch.nn.functional as F
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
-from rl_training.models.heads import AS_GOOD_AS_INFINITE, HALF_LOG_2PI
+from rl_training.models.heads import AS_GOOD_AS_INFINITE, HALF_LOG_2PI, log_tanh_slope
 
 LOG_STD_LOW, LOG_STD_HIGH = -5.0, 2.0
 
@@ -63,8 +60,3 @@ class SquashedGaussian(nn.Module):
 
     def mode(self, features: Tensor) -> Tensor:
         return self(features)[0].tanh()
-
-
-def log_tanh_slope(x: Tensor) -> Tensor:
-    """log(1 − tanh²x), exact where the tanh is 1 in floating point."""
-    return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
