@@ -9,17 +9,23 @@ from rl_training.api.parameters import SCHEDULE, algorithm_parameters, config_pa
 from rl_training.experiment.registry import REGISTRY, AlgorithmRow
 
 PACKAGE = Path(rl_training.__file__).parent
+LATER = """
+MANAGED: dict[str, type[Agent]]
+def register(row: AlgorithmRow) -> type[Agent]: ...
+def managed(class_name: str) -> type[Agent]: ...
+"""
 HEAD = '"""Made by `python docs/build.py`; do not edit."""\n\n'
 
 
 def algorithms_stub() -> str:
     """`api/algorithms.pyi`: every managed class with its parameters and their descriptions."""
-    imports = "from collections.abc import Mapping\nfrom typing import Any, ClassVar, Literal, TypedDict\n\n"
+    imports = "from collections.abc import Callable, Mapping\nfrom typing import Any, ClassVar, Literal, TypedDict\n\n"
     imports += "from typing_extensions import Unpack\n\n"
-    imports += "from rl_training.api.agent import Agent\nfrom rl_training.envs.sources import EnvSource\n\n"
+    imports += "from rl_training.api.agent import Agent\nfrom rl_training.envs.sources import EnvSource\n"
+    imports += "from rl_training.experiment.registry import AlgorithmRow\n\n"
     common = ["class RunKeys(TypedDict, total=False):", *_keys(config_parameters()), ""]
     classes = [_class_stub(row) for row in REGISTRY.values()]
-    return HEAD + imports + "\n".join([*common, *classes]) + "\nMANAGED: dict[str, type[Agent]]\n"
+    return HEAD + imports + "\n".join([*common, *classes]) + LATER
 
 
 def _keys(parameters: list) -> list[str]:

@@ -12,13 +12,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from conformance import differences, small_config, train_state, training_rows
 from rl_training import PPO, evaluate_checkpoint, resume_run
-from rl_training.cli.flags import score_text
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.infos import numbers_in
 from rl_training.envs.multitask import MultiTaskEnvs
 from rl_training.envs.types import Envs
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.runtime.collector import EpisodeTracker
+from rl_training.runtime.evaluation import score_text
 from support import HiddenWalk, ProtocolWalk, ScriptedEnv
 
 

@@ -13,12 +13,18 @@ _LAZY = {
     "resume_run": "rl_training.runtime.manager",
     "list_runs": "rl_training.runtime.manager",
     "evaluate_checkpoint": "rl_training.runtime.workflows",
+    "AlgorithmRow": "rl_training.experiment.registry",
+    "register": "rl_training.api.algorithms",
+    "make_config": "rl_training.api.functions",
+    "train": "rl_training.api.functions",
+    "evaluate": "rl_training.api.functions",
 }
 
 
 def _managed_names() -> tuple[str, ...]:
-    from rl_training.experiment.registry import REGISTRY
+    from rl_training.experiment.registry import REGISTRY, load_plugins
 
+    load_plugins()
     return tuple(row.class_name for row in REGISTRY.values())
 
 
@@ -26,7 +32,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     if name in _managed_names():
-        return getattr(importlib.import_module("rl_training.api"), name)
+        return importlib.import_module("rl_training.api.algorithms").managed(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

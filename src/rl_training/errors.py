@@ -15,6 +15,7 @@ WHAT_NEEDS_EXTRA = {
     "minatar": "a MinAtar environment",
     "minigrid": "a MiniGrid environment",
     "mujoco": "a MuJoCo environment",
+    "pandas": "a table of metrics",
     "plot": "plotting",
     "ray": "the Ray backend",
     "tensorboard": "TensorBoard logging",

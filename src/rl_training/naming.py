@@ -28,6 +28,12 @@ def python_name(value: Any) -> str:
     return PYTHON_PREFIX + name
 
 
+def ask_again(what: str, text: str, how: str) -> ConfigError:
+    """The error for an object that a config names and that has not been passed again."""
+    name = text.removeprefix(PYTHON_PREFIX)
+    return ConfigError(f"{what} was the Python object {name!r}, which no file can hold: pass it again as {how}")
+
+
 def names_code(text: Any) -> bool:
     """Whether a text is `module:name` or `file.py:name`; an id such as `module:Id-v0` has a version and is none."""
     where, _, name = str(text).rpartition(":")

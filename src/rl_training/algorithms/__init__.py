@@ -12,8 +12,9 @@ from rl_training.experiment.registry import REGISTRY
 
 def _exports() -> dict[str, str]:
     """Name → module, from the registry."""
-    rules = {row.class_name: f"rl_training.algorithms.{row.name}" for row in REGISTRY.values()}
-    learners = {row.learner.partition(":")[2]: row.learner.partition(":")[0] for row in REGISTRY.values()}
+    own = [row for row in REGISTRY.values() if row.is_own]
+    rules = {row.class_name: f"rl_training.algorithms.{row.name}" for row in own}
+    learners = {str(row.learner).partition(":")[2]: str(row.learner).partition(":")[0] for row in own}
     return rules | learners
 
 

@@ -6,3 +6,11 @@ from rl_training.api.agent import Agent
 globals().update(_algorithms.MANAGED)
 
 __all__ = ["Agent", *_algorithms.MANAGED]
+
+
+def __getattr__(name: str) -> type[Agent]:
+    """The class of an algorithm that was registered later, or that a plugin brings."""
+    try:
+        return _algorithms.managed(name)
+    except StopIteration:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

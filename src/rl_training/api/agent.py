@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from rl_training.api.history import History, HistoryRecorder, loggers_in_memory
 from rl_training.envs.sources import EnvSource, config_name
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpointing import save_tree
-from rl_training.experiment.config import TrainConfig, make_config
-from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.config import TrainConfig, make_config, merge
+from rl_training.experiment.logging import Logger
+from rl_training.experiment.presets import load_preset
+from rl_training.experiment.registry import REGISTRY, algorithm
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Mode
 from rl_training.runtime.fine_tuning import start_from
@@ -18,6 +21,7 @@ from rl_training.runtime.manager import OnScreen, display_of, resumed_config
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult, predict, train_session
+from rl_training.tools.record import Recording, record_episodes
 
 AgentT = TypeVar("AgentT", bound="Agent")
 
@@ -33,7 +37,9 @@ class Agent:
     """Trains, evaluates, predicts, saves and loads, in memory; `rl_training.train_run` is for runs on disk."""
 
     algo: ClassVar[str]
+    history: History  # the rows of metrics of all calls of `train`
     _budget: int  # steps of a call that names none
+    _loggers: list[Logger]
 
     def __init__(self, env: EnvSource | None = None, **overrides: Any) -> None:
         """`overrides` are keys of `TrainConfig`, or hyper-parameters, schedules and warm-ups of the algorithm.
@@ -43,9 +49,20 @@ class Agent:
         named = {} if env is None else {"env_id": config_name(env)}
         config = make_config({"algo": self.algo, "defaults": "environment", **config_keys(overrides), **named})
         self._budget = config.total_timesteps
+        self.history = History()
+        self._loggers = loggers_in_memory(overrides.get("loggers", ()))
         self._session = Session(config, env=None if isinstance(env, str) else env)
         if config.init_from is not None:
             start_from(self._session, config.init_from, config.init_checkpoint)
+
+    @classmethod
+    def from_preset(cls: type[AgentT], name: str, env: EnvSource | None = None, **overrides: Any) -> AgentT:
+        """An agent by a packaged preset (`"ppo/cartpole"`) or a YAML file; `overrides` win over its keys."""
+        preset = load_preset(name)
+        algo = preset.pop("algo", cls.algo)
+        if algo != cls.algo:
+            raise ConfigError(f"the preset {name!r} is for {algo!r}; use {algorithm(str(algo)).class_name}.from_preset")
+        return cls(env, **merge({"defaults": "algorithm"}, preset, config_keys(overrides)))
 
     @property
     def config(self) -> TrainConfig:
@@ -76,9 +93,10 @@ class Agent:
         if self.num_timesteps:
             session.configure(resumed_config(session.config, self.num_timesteps + steps, stretch_schedules=False))
         else:
-            session.configure(make_config({**session.config.model_dump(), "total_timesteps": steps}))
+            session.configure(session.config.changed(total_timesteps=steps))
+        recorder = HistoryRecorder(self.history, self._loggers)
         with display_of(session, display) as shown:
-            return train_session(session, callbacks=[*callbacks, OnScreen(shown)])
+            return train_session(session, callbacks=[*callbacks, recorder, OnScreen(shown)])
 
     def evaluate(self, episodes: int = 20, *, deterministic: bool = True, seed: int | None = None) -> dict[str, Any]:
         """Mean, deviation, extremes and median of the returns of whole episodes, and their lengths."""
@@ -119,8 +137,17 @@ class Agent:
             raise CheckpointError(f"{path} holds {algo!r}; load it with {REGISTRY[algo].class_name}")
         agent = cls.__new__(cls)
         agent._budget = opened.config.schedule_horizon or opened.config.total_timesteps
+        agent.history = History()
+        agent._loggers = loggers_in_memory(changes.get("loggers", ()))
         agent._session = opened.session()
         return agent
 
+    def record(self, output: Path | str = "episode.mp4", *, episodes: int = 1, **options: Any) -> Recording:
+        """Plays episodes into an mp4 or a gif; `options` are those of `rl_training.tools.record.record_episodes`."""
+        return record_episodes(self._session, output, episodes=episodes, **options)
+
     def close(self) -> None:
+        """Closes the environments that the agent made, and the loggers that it was given."""
         self._session.close()
+        for logger in self._loggers:
+            logger.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rl_training.api.agent import Agent
 from rl_training.api.parameters import described
+from rl_training.experiment import registry
 from rl_training.experiment.registry import REGISTRY, AlgorithmRow
 
 
@@ -26,3 +27,17 @@ def _managed_class(row: AlgorithmRow) -> type[Agent]:
 
 MANAGED: dict[str, type[Agent]] = {row.class_name: _managed_class(row) for row in REGISTRY.values()}
 globals().update(MANAGED)
+
+
+def register(row: AlgorithmRow) -> type[Agent]:
+    """Adds an algorithm from outside of the package and returns its managed class."""
+    registry.register(row)
+    return managed(row.class_name)
+
+
+def managed(class_name: str) -> type[Agent]:
+    """The managed class of that name, also of an algorithm that was registered later or that a plugin brings."""
+    if class_name not in MANAGED:
+        registry.load_plugins()
+        MANAGED[class_name] = next(_managed_class(row) for row in REGISTRY.values() if row.class_name == class_name)
+    return MANAGED[class_name]

@@ -10,7 +10,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmRow
 
 NOT_KEYWORDS = {"algo", "algo_kwargs", "env_id"}  # the class, the algorithm's own keys, the first argument
-SCHEDULE = "float | str | Mapping[str, Any]"
+SCHEDULE = "float | str | Mapping[str, Any] | Callable[[float], float]"
 
 
 class Parameter(NamedTuple):

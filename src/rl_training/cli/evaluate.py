@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rl_training.cli.flags import add_run, add_trust, score_text, which_checkpoint
+from rl_training.cli.flags import add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
+from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.workflows import evaluate_checkpoint
 
 

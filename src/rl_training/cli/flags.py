@@ -34,7 +34,7 @@ def config_flags(args: argparse.Namespace, names: Collection[str] = TrainConfig.
 
 def parse_value(key: str, text: str) -> Any:
     value = with_numbers(parse_yaml(text, f"{key}: cannot read {text[:80]!r} as a value"))
-    if key in ("loggers", "tasks", "wrappers") and isinstance(value, str):
+    if key in ("callbacks", "loggers", "tasks", "wrappers") and isinstance(value, str):
         return value.split(",")
     return value
 
@@ -91,20 +91,3 @@ def add_trust(parser: argparse.ArgumentParser, *, needs_env: bool = True) -> Non
 
 def which_checkpoint(args: argparse.Namespace) -> str | int:
     return int(args.checkpoint) if args.checkpoint.isdigit() else args.checkpoint
-
-
-def score_text(scores: dict[str, Any]) -> str:
-    if scores.get("return_mean") is None:
-        return "not evaluated"
-    spread = f" ± {scores['return_std']:.1f}" if scores.get("return_std") is not None else ""
-    tasks = [f"{key.partition('/')[2]} {mean:.1f}" for key, mean in scores.items() if key.startswith("return_mean/")]
-    success = [f"success {scores['success_rate']:.0%}"] if "success_rate" in scores else []
-    return ", ".join(
-        [
-            f"return {scores['return_mean']:.1f}{spread}",
-            *tasks,
-            *success,
-            f"worst {scores['return_min']:.1f}",
-            f"{scores['episodes']} episodes",
-        ]
-    )

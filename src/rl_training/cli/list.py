@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from rl_training.cli.main import Answer
-from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.registry import REGISTRY, load_plugins
 
 Lines = list[dict[str, object]]
 SORTS = ("path", "step", "return", "evaluated")
@@ -45,6 +45,7 @@ def _text(value: object) -> str:
 
 
 def _algorithms(_args: argparse.Namespace) -> Lines:
+    load_plugins()
     return [{"name": r.name, "title": r.title, "year": r.year, "paper": r.paper} for r in REGISTRY.values()]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rl_training.cli.flags import add_config_flags, add_run, add_trust, config_flags, score_text, which_checkpoint
+from rl_training.cli.flags import add_config_flags, add_run, add_trust, config_flags, which_checkpoint
 from rl_training.cli.main import Answer
+from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.manager import resume_run
 
 ELSEWHERE = ("backend", "workers", "worker_backend", "ray_mode", "ray_address", "step_timeout_s", "kernels")

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.cli.flags import score_text
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import TrainConfig, make_config
+from rl_training.experiment.config import TrainConfig
 from rl_training.runtime.display import Mode, open_display
+from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.side_by_side import train_side_by_side
 from rl_training.runtime.workflows import TrainResult
@@ -42,7 +42,7 @@ def parse_seeds(text: str) -> list[int]:
 def train_seeds(config: TrainConfig, seeds: Sequence[int], *, jobs: int, display: Mode) -> list[TrainResult]:
     """The results in the order of the seeds; each is told on stderr when it is there."""
     results: dict[int, TrainResult] = {}
-    configs = [make_config({**config.model_dump(), "seed": seed}) for seed in seeds]
+    configs = [config.changed(seed=seed) for seed in seeds]
     for index, result in _results(configs, jobs=jobs, display=display):
         results[index] = result
         print(f"seed {seeds[index]}: {score_text(result.summary())}, run: {result.run_dir}", file=sys.stderr)

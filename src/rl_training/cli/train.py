@@ -7,7 +7,7 @@ from contextlib import closing
 
 import yaml
 
-from rl_training.cli.flags import add_config_flags, assignments, config_flags, parameter_flags, score_text
+from rl_training.cli.flags import add_config_flags, assignments, config_flags, parameter_flags
 from rl_training.cli.main import Answer
 from rl_training.cli.seeds import aggregate, aggregate_text, parse_seeds, train_seeds
 from rl_training.envs.factory import make_envs
@@ -16,6 +16,7 @@ from rl_training.experiment.config import TrainConfig, make_config, merge
 from rl_training.experiment.presets import list_presets, load_preset
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.defaults import settled
+from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.memory import free_bytes, memory_needs, readable, told
 from rl_training.runtime.workflows import TrainResult

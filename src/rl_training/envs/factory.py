@@ -35,7 +35,7 @@ class EnvSpec:
 
     source: EnvSource
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[str | Mapping[str, Any]] = ()
+    wrappers: Sequence[Any] = ()
     backend: Backend = "auto"
     tasks: Sequence[str] = ()  # several sources at once, in place of the one
     step_timeout_s: float = 0.0  # an environment that takes longer hangs; 0: it may take as long as it likes

@@ -10,9 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.blame import told
 from rl_training.envs.masks import IgnoredActionMasks
 from rl_training.envs.types import ImageLayout, channels_last
-from rl_training.errors import ConfigError, did_you_mean
+from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
+from rl_training.naming import PYTHON_PREFIX, ask_again, import_named, names_code, python_name
 
 # Which numbers of a classic-control observation are positions; the velocities are what a memory has to infer.
 POSITIONS = {"CartPole": (0, 2), "Pendulum": (0, 1), "MountainCar": (0,), "Acrobot": (0, 1, 2, 3)}
@@ -111,25 +113,39 @@ WRAPPERS: dict[str, Callable[..., gym.Env]] = {
 }
 
 
-def parse_wrappers(specs: Sequence[str | Mapping[str, Any]]) -> list[tuple[str, Any]]:
-    """(name, argument) of each; the argument is None, one value, or keyword arguments."""
-    parsed: list[tuple[str, Any]] = []
+def parse_wrappers(specs: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """(name or callable, argument) of each; the argument is None, one value, or keyword arguments."""
+    parsed: list[tuple[Any, Any]] = []
     for spec in specs:
-        if not isinstance(spec, str) and len(spec) != 1:
+        if isinstance(spec, Mapping) and len(spec) != 1:
             raise ConfigError(f"a wrapper is one name, or one name with its argument, got {dict(spec)}")
-        name, argument = (spec, None) if isinstance(spec, str) else next(iter(spec.items()))
-        if name not in WRAPPERS:
-            raise ConfigError(f"unknown wrapper {name!r}; {did_you_mean(name, WRAPPERS)}")
-        parsed.append((name, argument))
+        wrapper, argument = next(iter(spec.items())) if isinstance(spec, Mapping) else (spec, None)
+        is_code = callable(wrapper) or names_code(wrapper) or str(wrapper).startswith(PYTHON_PREFIX)
+        if not is_code and wrapper not in WRAPPERS:
+            raise ConfigError(f"unknown wrapper {wrapper!r}; {did_you_mean(wrapper, WRAPPERS)}")
+        parsed.append((wrapper, argument))
     return parsed
 
 
-def apply_wrappers(env: gym.Env, specs: Sequence[str | Mapping[str, Any]]) -> gym.Env:
-    for name, argument in parse_wrappers(specs):
+def _maker(wrapper: Any) -> Callable[..., gym.Env]:
+    if not isinstance(wrapper, str):
+        return wrapper
+    if wrapper.startswith(PYTHON_PREFIX):
+        raise ask_again("the wrapper", wrapper, "wrappers=")
+    return WRAPPERS[wrapper] if wrapper in WRAPPERS else import_named(wrapper, "the wrapper")
+
+
+def apply_wrappers(env: gym.Env, specs: Sequence[Any]) -> gym.Env:
+    for wrapper, argument in parse_wrappers(specs):
+        make, name = _maker(wrapper), wrapper if isinstance(wrapper, str) else python_name(wrapper)
         keywords = argument if isinstance(argument, Mapping) else {}
         args = () if argument is None or isinstance(argument, Mapping) else (argument,)
         try:
-            env = WRAPPERS[name](env, *args, **keywords)
-        except (TypeError, AssertionError) as error:  # how Python and Gymnasium refuse arguments
-            raise ConfigError(f"cannot apply wrapper {name!r} with {argument!r}: {error}") from error
+            env = make(env, *args, **keywords)
+        except RLTrainingError:
+            raise
+        except Exception as error:  # a wrapper may be the user's own
+            raise ConfigError(f"cannot apply wrapper {name!r} with {argument!r}: {told(error)}") from error
+        if not isinstance(env, gym.Env):
+            raise ConfigError(f"wrapper {name!r} gave {type(env).__name__}, which is not a gymnasium.Env")
     return env

@@ -23,9 +23,11 @@ from rl_training.envs.factory import Backend, EnvSpec
 from rl_training.envs.sources import EnvSource
 from rl_training.envs.wrappers import check_count, parse_wrappers
 from rl_training.errors import ConfigError
-from rl_training.experiment.plain import plain, read_yaml_file
+from rl_training.experiment.logging import check_loggers
+from rl_training.experiment.plain import named, plain, read_yaml_file
 from rl_training.experiment.registry import algorithm
 from rl_training.experiment.validation import Validated, validation_problems
+from rl_training.naming import PYTHON_PREFIX, ask_again
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
@@ -40,7 +42,7 @@ class TrainConfig(Validated):
     tasks: list[str] = Field([], description="several environments trained together, in place of env_id")
     env_kwargs: dict[str, Any] = Field({}, description="passed to the environment")
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
-    wrappers: list[str | dict[str, Any]] = Field([], description="wrappers by name, innermost first")
+    wrappers: list[Any] = Field([], description="wrappers by name or module:name, innermost first")
     backend: Literal[Backend, "ray"] = Field("auto", description="how environments are stepped; ray: by workers")
     workers: PositiveInt = Field(2, le=10_000, description="processes on Ray that share num_envs")
     worker_backend: Backend = Field("auto", description="how each of them steps its environments")
@@ -67,7 +69,8 @@ class TrainConfig(Validated):
     checkpoint_interval: PositiveInt = Field(50_000, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
     log_interval: PositiveInt = Field(1_000, description="steps between rows of metrics")
-    loggers: list[str] = Field(["jsonl", "csv"], description="jsonl, csv, tensorboard")
+    loggers: list[Any] = Field(["jsonl", "csv"], description="jsonl, csv, tensorboard, or module:name")
+    callbacks: list[Any] = Field([], description="callbacks of your own as module:name")
     init_from: str | None = Field(None, description="run or model whose policy a new run starts from")
     init_checkpoint: str | int = Field("latest", description="which of its checkpoints: latest, best or a step")
     target_return: float | None = Field(None, description="stop when an evaluation's mean reaches it")
@@ -102,9 +105,15 @@ class TrainConfig(Validated):
 
     @field_validator("wrappers")
     @classmethod
-    def _known_wrappers(cls, specs: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
+    def _known_wrappers(cls, specs: list[Any]) -> list[Any]:
         parse_wrappers(specs)
         return specs
+
+    @field_validator("loggers")
+    @classmethod
+    def _known_loggers(cls, loggers: list[Any]) -> list[Any]:
+        check_loggers(loggers)
+        return loggers
 
     @field_validator("env_kwargs", "eval_env_kwargs")
     @classmethod
@@ -146,6 +155,9 @@ class TrainConfig(Validated):
 
     def env_spec(self, env: EnvSource | None = None, *, evaluation: bool = False) -> EnvSpec:
         kwargs = {**self.env_kwargs, **(self.eval_env_kwargs if evaluation else {})}
+        for key, value in kwargs.items():
+            if isinstance(value, str) and value.startswith(PYTHON_PREFIX):
+                raise ask_again(f"env_kwargs.{key}", value, "env_kwargs=")
         elsewhere = self.backend == "ray" and not evaluation  # where the driver watches over its workers
         return EnvSpec(
             self.env_id if env is None else env,
@@ -165,11 +177,19 @@ class TrainConfig(Validated):
         """The backend in each process that steps environments."""
         return self.worker_backend if self.backend == "ray" else self.backend
 
+    def changed(self, **changes: Any) -> TrainConfig:
+        """The config with other values for some keys, validated again."""
+        return make_config({**dict(self), **changes})
+
+    def stored(self) -> dict[str, Any]:
+        """The config as a file can hold it: an object that was passed in Python is there by its name only."""
+        return named(dict(self))
+
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""
         parsed = self.parsed_params()
         params = parsed.params.model_dump(mode="json", exclude=set(parsed.params.idle()))
-        return self.model_dump() | {"algo_kwargs": params | parsed.schedules}
+        return self.stored() | {"algo_kwargs": params | named(parsed.schedules)}
 
 
 def make_config(raw: Mapping[str, Any]) -> TrainConfig:

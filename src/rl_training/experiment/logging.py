@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 from rl_training.errors import ConfigError, did_you_mean, import_extra
 from rl_training.experiment.files import open_to_append, replacing
 from rl_training.experiment.runs import is_number, parse_row
+from rl_training.naming import PYTHON_PREFIX, ask_again, import_named, names_code
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
 STEP_KEY = "global_step"
+NAMES = ("jsonl", "csv", "tensorboard")
 JSONL_NAME, CSV_NAME, TENSORBOARD_NAME = "metrics.jsonl", "metrics.csv", "tensorboard"
 
 
+@runtime_checkable
 class Logger(Protocol):
     """Takes a row of metrics at a time; what was logged survives the process."""
 
@@ -91,7 +94,29 @@ class TensorBoardLogger:
         self._writer.close()
 
 
-def open_loggers(names: Iterable[str], run_dir: Path, *, resume_step: int | None) -> list[Logger]:
+def check_loggers(loggers: Iterable[Any]) -> None:
+    """Refuses what is neither a known name, nor the name of code, nor a logger; nothing is imported."""
+    for logger in loggers:
+        if isinstance(logger, str):
+            if not (names_code(logger) or logger.startswith(PYTHON_PREFIX) or logger in NAMES):
+                raise ConfigError(f"unknown logger {logger!r}; {did_you_mean(logger, NAMES)}")
+        elif not isinstance(logger, Logger):
+            raise ConfigError(f"loggers: {logger!r} has no log(row, step) and close(), as a logger must")
+
+
+def import_loggers(loggers: Iterable[Any]) -> list[Any]:
+    """The loggers with what a name stands for in its place; `module:name` is called with the run's directory."""
+    found = list(dict.fromkeys(logger for logger in loggers if isinstance(logger, str)))
+    for name in found:
+        if name.startswith(PYTHON_PREFIX):
+            raise ask_again("the logger", name, "loggers=")
+        if name == "tensorboard":
+            import_extra("torch.utils.tensorboard", extra="tensorboard")
+    code = [import_named(name, "the logger") if names_code(name) else name for name in found]
+    return code + [logger for logger in loggers if not isinstance(logger, str)]
+
+
+def open_loggers(loggers: Iterable[Any], run_dir: Path, *, resume_step: int | None) -> list[Logger]:
     """The loggers of a run; one that resumes at a step forgets the rows that a killed process logged after it."""
     run_dir = Path(run_dir)
     purge_step = None if resume_step is None else resume_step + 1
@@ -100,13 +125,23 @@ def open_loggers(names: Iterable[str], run_dir: Path, *, resume_step: int | None
         "csv": lambda: CsvLogger(run_dir / CSV_NAME),
         "tensorboard": lambda: TensorBoardLogger(run_dir / TENSORBOARD_NAME, purge_step=purge_step),
     }
-    chosen = [_known_name(name, makers) for name in dict.fromkeys(names)]
+    check_loggers(loggers)
+    chosen = import_loggers(loggers)
     if resume_step is not None:
         truncate_after(run_dir, resume_step)
     with ExitStack() as close_on_error:
-        loggers = [_closed_by(close_on_error, makers[name]()) for name in chosen]
+        opened = [_closed_by(close_on_error, _opened(logger, makers, run_dir)) for logger in chosen]
         close_on_error.pop_all()
-    return loggers
+    return opened
+
+
+def _opened(logger: Any, makers: Mapping[str, Callable[[], Logger]], run_dir: Path) -> Logger:
+    """A known name is made by its maker; other code is called with the run's directory, unless it is a logger."""
+    if isinstance(logger, str):
+        return makers[logger]()
+    opened = logger(run_dir) if isinstance(logger, type) or not isinstance(logger, Logger) else logger
+    check_loggers([opened])
+    return opened
 
 
 def truncate_after(run_dir: Path, step: int) -> None:
@@ -184,13 +219,6 @@ def _json_value(value: object) -> Value:
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
     raise TypeError(f"cannot log {value!r} of type {type(value).__name__}; log a number or a str")
-
-
-def _known_name(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    if name not in known:
-        raise ConfigError(f"unknown logger {name!r}; {did_you_mean(name, known)}")
-    return name
 
 
 def _closed_by(stack: ExitStack, logger: Logger) -> Logger:

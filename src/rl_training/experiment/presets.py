@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.config import read_yaml
+from rl_training.experiment.registry import REGISTRY, load_plugins
 
 ASSETS = Path(__file__).parent.parent / "assets"
 PRESET_DIR = ASSETS / "configs"
@@ -15,7 +16,16 @@ SCORES = ASSETS / "scores.json"
 
 
 def list_presets() -> list[str]:
-    return sorted(path.relative_to(PRESET_DIR).with_suffix("").as_posix() for path in PRESET_DIR.glob("*/*.yaml"))
+    return sorted(_preset_files())
+
+
+def _preset_files() -> dict[str, Path]:
+    """The file of each preset; an algorithm from outside of the package has a folder of its own."""
+    load_plugins()
+    packaged = {path.relative_to(PRESET_DIR).with_suffix("").as_posix(): path for path in PRESET_DIR.glob("*/*.yaml")}
+    outside = {row.name: Path(row.presets) for row in REGISTRY.values() if row.presets}
+    found = {f"{name}/{path.stem}": path for name, folder in outside.items() for path in folder.glob("*.yaml")}
+    return packaged | found
 
 
 def preset_scores() -> dict[str, dict[str, float]]:
@@ -28,7 +38,8 @@ def load_preset(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         return read_yaml(path)
-    if name not in list_presets():
-        hint = did_you_mean(name, list_presets())
+    files = _preset_files()
+    if name not in files:
+        hint = did_you_mean(name, sorted(files))
         raise ConfigError(f"no preset {name!r}; {hint} `rl-training list` shows all; a file ends in .yaml")
-    return read_yaml(PRESET_DIR / f"{name}.yaml")
+    return read_yaml(files[name])

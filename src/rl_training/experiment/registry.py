@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
+from rl_training.blame import told
 from rl_training.errors import ConfigError, did_you_mean
+
+PLUGINS = "rl_training.algorithms"  # the group of entry points
+
+_loaded: set[str] = set()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -16,16 +26,23 @@ class AlgorithmRow:
     title: str
     paper: str
     year: int
-    family: str
-    scope: str  # what of the paper is here
+    family: str = ""
+    scope: str = ""  # what of the paper is here
+    learner: str | type = ""  # `module:Class`, imported when it is used, or the class; default: the package's own
+    presets: str | Path = ""  # the folder of its YAML files; default: the package's own
+
+    def __post_init__(self) -> None:
+        if not self.learner:
+            own = f"rl_training.runtime.{self.name}_trainer:{self.class_name}Learner"
+            object.__setattr__(self, "learner", own)
 
     @property
-    def learner(self) -> str:
-        """`module:Class`, imported when it is used."""
-        return f"rl_training.runtime.{self.name}_trainer:{self.class_name}Learner"
+    def is_own(self) -> bool:
+        """Whether the algorithm belongs to the package."""
+        return isinstance(self.learner, str) and self.learner.startswith("rl_training.")
 
     def learner_class(self) -> Any:
-        return imported(self.learner)
+        return imported(self.learner) if isinstance(self.learner, str) else self.learner
 
 
 def imported(name: str) -> Any:
@@ -185,7 +202,41 @@ REGISTRY: dict[str, AlgorithmRow] = {
 }
 
 
-def algorithm(name: str) -> AlgorithmRow:
+def register(row: AlgorithmRow) -> None:
+    """Adds an algorithm from outside of the package: its name, its presets and its managed class are then known."""
+    taken = REGISTRY.get(row.name) or next((r for r in REGISTRY.values() if r.class_name == row.class_name), None)
+    if taken is not None and taken != row:
+        raise ConfigError(f"the algorithm {row.name!r} ({row.class_name}) is there already: {taken.title}")
+    if not (row.name.isidentifier() and row.class_name.isidentifier()):
+        raise ConfigError(f"an algorithm needs a name and a class_name, got {row.name!r} and {row.class_name!r}")
+    REGISTRY[row.name] = row
+
+
+def load_plugins() -> None:
+    """Registers what installed packages offer as entry points of the group `rl_training.algorithms`, once each.
+
+    An entry point is an `AlgorithmRow` or several. One that cannot be loaded is told, and the others are not lost.
+    """
+    for point in entry_points(group=PLUGINS):
+        if point.value in _loaded:
+            continue
+        _loaded.add(point.value)
+        try:
+            found = point.load()
+            for row in found if isinstance(found, Iterable) else [found]:
+                register(row)
+        except Exception as error:  # noqa: BLE001  # a plugin is code of somebody else
+            _log.warning("the algorithm %s (%s) cannot be loaded: %s", point.name, point.value, told(error))
+
+
+def find_algorithm(name: str) -> AlgorithmRow | None:
     if name not in REGISTRY:
+        load_plugins()
+    return REGISTRY.get(name)
+
+
+def algorithm(name: str) -> AlgorithmRow:
+    row = find_algorithm(name)
+    if row is None:
         raise ConfigError(f"unknown algorithm {name!r}; {did_you_mean(name, REGISTRY)}")
-    return REGISTRY[name]
+    return row

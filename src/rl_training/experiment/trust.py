@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.errors import CheckpointError
+from rl_training.naming import PYTHON_PREFIX
 
 KEY_BYTES = 32
 PURPOSE = b"rl-training config\n"  # what else the key may sign one day begins otherwise
 NAMING_KEYS = ("algo", "algo_kwargs", "callbacks", "loggers", "wrappers")  # the config's keys that may name code
 ENVIRONMENT_KEYS = ("env_id", "tasks")
 # Beginnings of names that import nothing: an object that is passed again, and data.
-HARMLESS = {"env_id": ("python:",), "tasks": ("python:",), "algo_kwargs": ("python:", "minari:")}
+HARMLESS = {"algo_kwargs": ("minari:",)}
 BRIDGES = ("GymV21Environment-v0", "GymV26Environment-v0")  # they import what their arguments name
 
 
@@ -73,7 +74,7 @@ def code_named_in(config: Mapping[str, Any], *, needs_env: bool = True) -> list[
 
 def _imports(key: str, name: str) -> bool:
     """Gymnasium imports a module only for an id with a colon; one without is looked up among registered ids."""
-    return name in BRIDGES or (":" in name and not name.startswith(HARMLESS.get(key, ())))
+    return name in BRIDGES or (":" in name and not name.startswith((PYTHON_PREFIX, *HARMLESS.get(key, ()))))
 
 
 def _strings(tree: Any) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.base import UpdateResult
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
+from rl_training.naming import PYTHON_PREFIX, ask_again, import_named, python_name
 from rl_training.runtime.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -98,10 +100,23 @@ class EarlyStopping(Callback):
             session.request_stop(f"no better evaluation in {waited}")
 
 
-def configured_callbacks(config: TrainConfig) -> list[Callback]:
-    callbacks: list[Callback] = []
+def configured_callbacks(config: TrainConfig, given: Sequence[Callback] = ()) -> list[Callback]:
+    """The callbacks that the config asks for; one that was an object has to be among those that are `given` again."""
+    again = {python_name(callback) for callback in given}
+    callbacks = [_callback(entry) for entry in config.callbacks if not (isinstance(entry, str) and entry in again)]
     if config.target_return is not None:
         callbacks.append(TargetReturn(config.target_return))
     if config.early_stop_patience is not None:
         callbacks.append(EarlyStopping(config.early_stop_patience))
     return callbacks
+
+
+def _callback(entry: Any) -> Callback:
+    """An object, a class that is made without arguments, or the name of either."""
+    if isinstance(entry, str) and entry.startswith(PYTHON_PREFIX):
+        raise ask_again("the callback", entry, "callbacks=[…]")
+    found = import_named(entry, "the callback") if isinstance(entry, str) else entry
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, Callback):
+        raise ConfigError(f"callbacks: {entry!r} is no rl_training.Callback; derive it from that class")
+    return made

@@ -29,7 +29,7 @@ def settled(config: TrainConfig, spaces: Spaces, env: EnvSource | None = None) -
     by_kind = learner.defaults_by_kind.get(kind_of(spaces), {})
     kwargs = {key: value for key, value in by_kind.items() if key not in _spoken_for(given, learner.controls)}
     atari = UNCLIPPED if not config.tasks and choose_backend(config.env_spec(env)) == "atari" else {}
-    said = {**config.model_dump(), "algo_kwargs": given, "defaults": "algorithm"}
+    said = {**dict(config), "algo_kwargs": given, "defaults": "algorithm"}
     return make_config(merge({"algo_kwargs": kwargs, **atari}, said))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,24 @@ class Evaluation:
     def row(self) -> dict[str, Any]:
         """The summary as a row of metrics."""
         return {"global_step": self.step} | {f"eval_{name}": value for name, value in self.summary().items()}
+
+
+def score_text(scores: Mapping[str, Any]) -> str:
+    """The scores of a summary in one line."""
+    if scores.get("return_mean") is None:
+        return "not evaluated"
+    spread = f" ± {scores['return_std']:.1f}" if scores.get("return_std") is not None else ""
+    tasks = [f"{key.partition('/')[2]} {mean:.1f}" for key, mean in scores.items() if key.startswith("return_mean/")]
+    success = [f"success {scores['success_rate']:.0%}"] if "success_rate" in scores else []
+    return ", ".join(
+        [
+            f"return {scores['return_mean']:.1f}{spread}",
+            *tasks,
+            *success,
+            f"worst {scores['return_min']:.1f}",
+            f"{scores['episodes']} episodes",
+        ]
+    )
 
 
 def episode_shares(episodes: int, num_envs: int) -> list[int]:

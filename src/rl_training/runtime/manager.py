@@ -15,7 +15,7 @@ from rl_training.errors import CheckpointError, ConfigError, NonFiniteError, RLT
 from rl_training.experiment.checkpointing import CheckpointStore
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
 from rl_training.experiment.files import cause_of, naming_failures, replacing
-from rl_training.experiment.logging import Logger, open_loggers
+from rl_training.experiment.logging import Logger, import_loggers, open_loggers
 from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
@@ -101,6 +101,7 @@ def train_run(
     display: Mode = "none",
 ) -> TrainResult:
     """Trains into a new run directory."""
+    import_loggers(config.loggers)  # one that is missing leaves no empty run behind
     seed_globals(config.seed)
     with stoppable(), closing(Session(config, env=env)) as session:
         config = session.config
@@ -134,7 +135,7 @@ def resume_run(
         raise CheckpointError(f"{run_dir} is not a run directory: it has no config.yaml")
     with stoppable(), RunLock(run_dir):
         opened = open_checkpoint(run_dir, which=which, env=env, trust=trust, changes=changes)
-        if told := differing_keys(opened.state["config"], opened.config.model_dump(mode="json"), changes):
+        if told := differing_keys(opened.state["config"], opened.config.stored(), changes):
             _log.warning("resuming with %s", "; ".join(told))
         config = resumed_config(opened.config, total_timesteps, stretch_schedules=stretch_schedules)
         with closing(opened._replace(config=config).session()) as session:
@@ -159,7 +160,7 @@ def resumed_config(config: TrainConfig, total_timesteps: int | None, *, stretch_
     if total_timesteps is None:
         return config
     horizon = None if stretch_schedules else config.schedule_horizon or config.total_timesteps
-    return make_config({**config.model_dump(), "total_timesteps": total_timesteps, "schedule_horizon": horizon})
+    return config.changed(total_timesteps=total_timesteps, schedule_horizon=horizon)
 
 
 def warn_of_ended_schedule(session: Session) -> None:

@@ -15,8 +15,11 @@ from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import TrainConfig, make_config, merge
 from rl_training.experiment.fitting import load_fitting, loading_from, loading_part
+from rl_training.experiment.registry import algorithm
 from rl_training.experiment.trust import is_own, refuse_strange_code
 from rl_training.kernels import using
+from rl_training.naming import PYTHON_PREFIX
+from rl_training.runtime.controls import canonical_keys
 from rl_training.runtime.session import WEIGHTS, Session, derive_seed, resolve_device, set_global_rng_state
 
 _log = logging.getLogger(__name__)
@@ -49,11 +52,13 @@ def open_checkpoint(
     env: EnvSource | None = None,
     trust: bool = False,
     needs_env: bool = True,
+    trains: bool = True,
     changes: Mapping[str, Any] | None = None,
 ) -> Opened:
     """Reads and verifies a checkpoint, and refuses it if it would import what the user did not choose.
 
-    `env` takes the place of the stored environment; `changes` are keys of the config that are to differ.
+    `env` takes the place of the stored environment; `changes` are keys of the config that are to differ. What is not
+    to train on needs no schedules that were Python functions: their last values are stored.
     """
     state = load_checkpoint(Path(path), which)
     stored = state.get("config")
@@ -67,6 +72,8 @@ def open_checkpoint(
         usable = {**usable, "ray_address": None}
         if not (changes or {}).get("ray_address"):
             _log.warning("the ray_address in %s is not used; give --ray-address to join a cluster", path)
+    if not trains:
+        usable = _with_fixed_schedules(usable, state.get("controls"))
     config = make_config(merge(usable, changes or {}))
     return Opened(Path(path), state, config, None if isinstance(env, str) else env)
 
@@ -80,6 +87,18 @@ def _with_environment(stored: Mapping[str, Any], env: EnvSource | None) -> Mappi
         raise ConfigError(f"env: the run has the tasks {', '.join(map(str, tasks))}; give all of them, or none")
     brought = {"num_envs": getattr(env, "num_envs", 1)} if is_instance(env) else {}
     return {**stored, "env_id": config_name(env), **brought}
+
+
+def _with_fixed_schedules(stored: Mapping[str, Any], values: Any) -> Mapping[str, Any]:
+    """The config with the last value in place of each schedule that was a Python function."""
+    kwargs = stored.get("algo_kwargs")
+    if not isinstance(kwargs, dict) or not isinstance(values, dict):
+        return stored
+    functions = [key for key, spec in kwargs.items() if str(spec).startswith(PYTHON_PREFIX)]
+    controls = algorithm(str(stored.get("algo"))).learner_class().controls
+    names = {key: next(iter(canonical_keys({key: None}, controls))).removesuffix("_schedule") for key in functions}
+    fixed = {key: {"kind": "constant", "value": values[name]} for key, name in names.items() if name in values}
+    return {**stored, "algo_kwargs": {**kwargs, **fixed}}
 
 
 class LoadedPolicy:
@@ -107,7 +126,7 @@ class LoadedPolicy:
 
 def load_policy(path: Path | str, *, which: str | int = "latest", trust: bool = False) -> LoadedPolicy:
     """The policy of a run, a checkpoint or a saved agent; no environment is made."""
-    return LoadedPolicy(open_checkpoint(path, which=which, trust=trust, needs_env=False))
+    return LoadedPolicy(open_checkpoint(path, which=which, trust=trust, needs_env=False, trains=False))
 
 
 def load_session(
@@ -119,5 +138,5 @@ def load_session(
     **changes: Any,
 ) -> Session:
     """A session as the checkpoint left it, in this process; `changes` are config keys that may differ."""
-    opened = open_checkpoint(path, which=which, env=env, trust=trust, changes=changes)
+    opened = open_checkpoint(path, which=which, env=env, trust=trust, trains=False, changes=changes)
     return opened._replace(config=opened.config.in_one_process()).session()

@@ -10,8 +10,10 @@ from itertools import pairwise
 from numbers import Real
 from typing import Any, Protocol
 
+from rl_training.blame import told
 from rl_training.errors import did_you_mean
 from rl_training.experiment.validation import LARGEST_NUMBER
+from rl_training.naming import PYTHON_PREFIX, ask_again
 
 
 class Schedule(Protocol):
@@ -80,6 +82,27 @@ class Piecewise:
         return value + (next_value - value) * (step - left) / (right - left)
 
 
+@dataclass(frozen=True)
+class Function:
+    """A user's function of progress, which goes from 0 to 1 at `horizon`. It is checked at a hundred points only."""
+
+    function: Callable[[float], float]
+    horizon: float
+    key: str
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return tuple(self.horizon * point / 100 for point in range(101))
+
+    def __call__(self, step: float) -> float:
+        progress = min(max(step / self.horizon, 0.0), 1.0)
+        try:
+            value = self.function(progress)
+        except Exception as error:  # the function is the user's
+            raise ValueError(f"{self.key}: at progress {progress:g} it raised {told(error)}") from error
+        return finite_number(value, f"{self.key} at progress {progress:g}")
+
+
 def _linear(s: Annealed, progress: float) -> float:
     return s.start + (s.end - s.start) * progress
 
@@ -121,11 +144,17 @@ SCHEDULE_KINDS = tuple(_KEYS)
 def parse_schedule(
     spec: Any, *, key: str, base: float | None, horizon: float | None, needs_end: bool = False
 ) -> Schedule:
-    """The schedule that `spec` (a number, a kind or a mapping) describes; errors name the config `key`.
+    """The schedule that `spec` describes: a number, a kind, a mapping or a function. Errors name the config `key`.
 
     `base` is the fixed value, from which a schedule without `start` departs; `horizon` is the length of the run.
     Without `end` a schedule goes to 0 (an exponential one to a hundredth), unless it `needs_end`.
     """
+    if callable(spec):
+        if horizon is None:
+            raise ValueError(f"{key}: a function of progress needs total_timesteps")
+        return Function(spec, float(horizon), key)
+    if isinstance(spec, str) and spec.startswith(PYTHON_PREFIX):
+        raise ask_again(key, spec, "algo_kwargs (or key) of the same name")
     if not isinstance(spec, str | Mapping):
         return Constant(finite_number(spec, key))
     kind, options = _kind_and_options(spec, key)

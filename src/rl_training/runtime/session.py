@@ -221,10 +221,11 @@ class Session(Stateful):
         self.collector_is_lost = False
 
     def state_dict(self) -> dict[str, Any]:
-        config = self.config.model_dump(mode="json")
+        config = self.config.stored()
+        moved = {"controls": self.controls.resolve(self.progress.global_step)}
         made_here = {"config": config, "signature": sign(config), "spaces": describe_spaces(self.spaces)}
         collector = self._collector_state()
-        return super().state_dict() | made_here | {"collector": collector, "rng": _global_rng_state()}
+        return super().state_dict() | made_here | moved | {"collector": collector, "rng": _global_rng_state()}
 
     def _collector_state(self) -> dict[str, Any]:
         if not self.collector_is_lost:

@@ -10,7 +10,7 @@ from rl_training.envs.sources import EnvSource, is_instance, source_name
 from rl_training.envs.space_codec import same_form, spaces_from
 from rl_training.envs.types import Envs, Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentFault
-from rl_training.experiment.config import TrainConfig, make_config
+from rl_training.experiment.config import TrainConfig
 
 if TYPE_CHECKING:
     from rl_training.runtime.session import Session
@@ -31,7 +31,7 @@ def fitting(config: TrainConfig, envs: Envs, wanted: int) -> TrainConfig:
             f"num_envs: {wanted} are wanted, and {config.env_id} has {envs.num_envs}; pass a callable that makes one "
             f"environment (or takes num_envs, for a VectorEnv), or num_envs={envs.num_envs}"
         )
-    return make_config({**config.model_dump(), "num_envs": envs.num_envs})
+    return config.changed(num_envs=envs.num_envs)
 
 
 def refuse_other_spaces(env_id: str, own: Spaces, state: Mapping[str, Any]) -> None:

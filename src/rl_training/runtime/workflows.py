@@ -17,14 +17,14 @@ from rl_training.envs.sources import EnvSource
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.runtime.callbacks import Callback, configured_callbacks
-from rl_training.runtime.evaluation import Evaluation
+from rl_training.runtime.evaluation import Evaluation, score_text
 from rl_training.runtime.loop import run_training
 from rl_training.runtime.opening import LoadedPolicy, load_session
 from rl_training.runtime.session import Session
 from rl_training.runtime.stopping import stoppable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainResult:
     """The outcome of a run; the evaluation is greedy, of the final policy."""
 
@@ -33,6 +33,13 @@ class TrainResult:
     evaluation: Evaluation | None = None
     stop_reason: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        stopped = f" ({self.stop_reason})" if self.stop_reason else ""
+        where = "" if self.run_dir is None else f"; run: {self.run_dir}"
+        return f"{self.global_step:,} steps{stopped}: {score_text(self.summary())}{where}"
+
+    __repr__ = __str__  # what a notebook shows
 
     def summary(self) -> dict[str, Any]:
         scores = self.evaluation.summary() if self.evaluation else {}
@@ -61,7 +68,7 @@ def train_session(session: Session, *, callbacks: Sequence[Callback] = (), run_d
     last = _LastRow()
     session.stop_reason, session.was_interrupted = None, False
     with stoppable() as stopper, stopper.asking(session.interrupt):
-        evaluation = run_training(session, [*configured_callbacks(session.config), *callbacks, last])
+        evaluation = run_training(session, [*configured_callbacks(session.config, callbacks), *callbacks, last])
     if stopper.received:
         raise StoppedBySignal(stopper.received[0])
     return TrainResult(session.progress.global_step, run_dir, evaluation, session.stop_reason, last.row)
