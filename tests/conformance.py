@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rl_training.experiment.checkpointing import load_checkpoint
@@ -18,6 +17,9 @@ from rl_training.experiment.presets import list_presets, load_preset
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.session import Session
+from rl_training.tools.conformance import differences, leaves
+
+__all__ = ["differences", "leaves"]  # tests find them here, and authors of algorithms in the package
 
 ROOT = Path(__file__).parent.parent
 
@@ -144,26 +146,6 @@ def rows_of(run_dir: Path) -> list[dict[str, Any]]:
 
 def training_rows(run_dir: Path) -> list[dict[str, Any]]:
     return [row for row in rows_of(run_dir) if "gradient_steps" in row]
-
-
-def leaves(tree: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf of a state tree by its path, but for wall-clock time and where the run lies."""
-    other = ("seconds", "output_dir", "signature")  # the signature covers the directory
-    if isinstance(tree, dict):
-        parts = [leaves(value, f"{path}/{key}") for key, value in tree.items() if key not in other]
-    elif isinstance(tree, list):
-        parts = [leaves(value, f"{path}/{index}") for index, value in enumerate(tree)]
-    else:
-        return {path: tree}
-    return {name: leaf for part in parts for name, leaf in part.items()}
-
-
-def differences(first: Any, second: Any) -> list[str]:
-    """The paths at which two state trees differ in any bit."""
-    a, b = leaves(first), leaves(second)
-    return [
-        name for name in a.keys() | b.keys() if name not in a or name not in b or not np.array_equal(a[name], b[name])
-    ]
 
 
 def train_state(config: TrainConfig, **options: Any) -> tuple[Path, dict[str, Any]]:
