@@ -50,12 +50,12 @@ def test_a_preset_of_another_algorithm_names_its_class() -> None:
 def test_a_config_is_made_of_an_algorithm_a_preset_a_file_a_mapping_or_another_config(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("algo: ppo\nenv_id: CartPole-v1\nseed: 5\n")
     keys = {"env": "CartPole-v1", "seed": 5}
-    recipes: list[Any] = ["ppo", {"algo": "ppo"}]
-    configs = [rl_training.make_config(recipe, **keys, clip_coef=0.1) for recipe in recipes]
-    configs.append(rl_training.make_config(tmp_path / "mine.yaml", clip_coef=0.1))
-    configs.append(rl_training.make_config(configs[0]))
-    assert all(config == configs[0] for config in configs)
-    assert configs[0].algo_kwargs == {"clip_coef": 0.1}
+    config = rl_training.make_config({"algo": "ppo"}, **keys, clip_coef=0.1)
+    assert config.algo_kwargs == {"clip_coef": 0.1}
+    assert rl_training.make_config(tmp_path / "mine.yaml", clip_coef=0.1) == config
+    assert rl_training.make_config(config) == config
+    # An algorithm alone begins with settings for the environment, as on the command line.
+    assert rl_training.make_config("ppo", **keys, clip_coef=0.1) == config.changed(defaults="environment")
 
 
 def test_train_and_evaluate_are_plain_functions(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -200,10 +202,10 @@ def test_another_environment_must_have_the_spaces_of_the_first(tmp_path: Path) -
 
 def test_changes_at_loading_are_keys_as_the_class_takes_them(tmp_path: Path) -> None:
     path = trained("CartPole-v1", num_envs=2).save(tmp_path / "model")
-    agent = PPO.load(path, learning_rate=1e-5, num_envs=3)
-    assert agent.config.algo_kwargs["learning_rate"] == 1e-5
+    agent = PPO.load(path, clip_coef=0.11, num_envs=3)
+    assert agent.config.algo_kwargs["clip_coef"] == 0.11
     assert agent.config.algo_kwargs["rollout_steps"] == 8
-    assert agent._session.move_controls()["learning_rate"] == 1e-5
+    assert agent._session.move_controls()["clip_coef"] == 0.11
 
 
 def test_an_environment_that_no_config_can_hold_is_asked_for_by_name(tmp_path: Path) -> None:
@@ -215,3 +217,24 @@ def test_an_environment_that_no_config_can_hold_is_asked_for_by_name(tmp_path: P
         A2C.load(path)
     observation = np.zeros(4, dtype=np.float32)
     assert A2C.load(path, env=make_my_robot).predict(observation)[0] in range(4)
+
+
+def test_the_page_on_your_own_environment_is_true(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "your_environment.md").read_text()
+    robot, use, *_ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (own_folder / "robot.py").write_text(robot)
+    sys.path.insert(0, str(own_folder))
+    scope: dict[str, Any] = {}
+    exec(use, scope)
+    assert "success " in capsys.readouterr().out
+    assert scope["agent"].num_timesteps == 4096
+    command = ["train", "ppo", "--env", "robot.py:Robot", "--init-from", "robot_model", "--set", "env_kwargs.goal=5"]
+    small = ["--total-timesteps", "256", "--num-envs", "4", "--set", "rollout_steps=32", "--display", "none"]
+    assert main([*command, *small]) == 0
+    assert "success " in capsys.readouterr().out
+    sys.modules.pop("robot", None)
+
+
+def test_a_partial_is_called_as_what_it_completes() -> None:
+    agent = PPO(functools.partial(ScriptedEnv, length=2), num_envs=1)
+    assert agent.config.env_id == "python:ScriptedEnv"

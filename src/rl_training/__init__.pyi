@@ -1,6 +1,7 @@
 """Made by `python docs/build.py`; do not edit."""
 
 from rl_training.api.algorithms import (A2C as A2C, APPO as APPO, DQN as DQN, Dreamer as Dreamer, EfficientZero as EfficientZero, GAIL as GAIL, GumbelMuZero as GumbelMuZero, IMPALA as IMPALA, MuZero as MuZero, PPG as PPG, PPO as PPO, RecurrentPPO as RecurrentPPO, SAC as SAC, ScaleZero as ScaleZero, TD3 as TD3, TRPO as TRPO)
+from rl_training.api.functions import (evaluate as evaluate, make_config as make_config, train as train)
 from rl_training.experiment.config import (TrainConfig as TrainConfig)
 from rl_training.experiment.registry import (AlgorithmRow as AlgorithmRow)
 from rl_training.runtime.callbacks import (Callback as Callback)

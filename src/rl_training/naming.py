@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,8 +25,9 @@ _searched: list[Path] = []  # folders that become importable with the first name
 
 def python_name(value: Any) -> str:
     """How a config names an object that was passed in Python: by its own name, or by that of its class."""
-    name = getattr(value, "__name__", None) or type(value).__name__
-    return PYTHON_PREFIX + name
+    while isinstance(value, partial):
+        value = value.func
+    return PYTHON_PREFIX + (getattr(value, "__name__", None) or type(value).__name__)
 
 
 def ask_again(what: str, text: str, how: str) -> ConfigError:
