@@ -26,11 +26,11 @@ class InvalidActionEnv(gym.Env):
         *,
         dim: int = 6,
         invalid: int = 3,
-        length: int = 10,
+        max_episode_steps: int = 10,
         strict: bool = True,
         dead_end_at: int | None = None,
     ) -> None:
-        self.source, self.dim, self.invalid, self.length = source, dim, invalid, length
+        self.source, self.dim, self.invalid, self.length = source, dim, invalid, max_episode_steps
         self.strict, self.dead_end_at = strict, dead_end_at
         self.action_space = spaces.Discrete(dim)
         numbers = spaces.Box(0, 1, (dim,), np.float32)
@@ -104,9 +104,12 @@ class MaskedVector(gym.vector.VectorEnv):
 
     metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
 
-    def __init__(self, num_envs: int = 1, dead_end_at: int = -1, **_: Any) -> None:
-        self.num_envs, self.dead_end_at = num_envs, dead_end_at
-        self.single_observation_space = spaces.Box(0, 10, (1,), np.float32)
+    def __init__(self, num_envs: int = 1, dead_end_at: int = -1, source: str = "info", **_: Any) -> None:
+        self.num_envs, self.dead_end_at, self.source = num_envs, dead_end_at, source
+        self.single_observation_space: spaces.Space = spaces.Box(0, 10, (1,), np.float32)
+        if source == "observation":
+            mask = spaces.Box(0, 1, (2,), np.int8)
+            self.single_observation_space = spaces.Dict({"t": self.single_observation_space, "action_mask": mask})
         self.single_action_space = spaces.Discrete(2)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
@@ -125,7 +128,10 @@ class MaskedVector(gym.vector.VectorEnv):
     def _answer(self) -> tuple[Any, dict[str, Any]]:
         masks = np.stack([self.t % 2 == 0, self.t % 2 == 1], axis=-1)
         masks[(self.t >= 6) | (self.t == self.dead_end_at)] = False
-        return self.t[:, None].astype(np.float32), {"action_mask": masks}
+        seen = self.t[:, None].astype(np.float32)
+        if self.source == "observation":
+            return {"t": seen, "action_mask": masks.astype(np.int8)}, {}
+        return seen, {"action_mask": masks}
 
 
 gym.register("MaskedVector-v0", entry_point=InvalidActionEnv, vector_entry_point=MaskedVector)

@@ -17,6 +17,7 @@ from rl_training.envs.types import Spaces, channels_last
 from rl_training.envs.wrappers import FrameStack
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import ActorCritic
+from rl_training.models.grids import GridTorso
 from rl_training.models.images import is_image
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.observation_codec import ObsReader
@@ -113,9 +114,9 @@ def test_a_guess_is_said_to_be_one_and_can_be_overridden(shape: tuple[int, ...])
         first = make_torso(space, torso_options(image_layout="channels_first"))
         last = make_torso(space, torso_options(image_layout="channels_last"))
         make_torso(spaces.Box(0, 255, (8, 8, 3), np.uint8), torso_options())
-    assert isinstance(first, ImageTorso)
-    assert isinstance(last, ImageTorso)
-    assert (first.cnn[0].in_channels, last.cnn[0].in_channels) == (shape[0], shape[2])
+    assert isinstance(first, GridTorso)
+    assert isinstance(last, GridTorso)
+    assert (first.format.shape[0], last.format.shape[0]) == (shape[0], shape[2])
     assert ObsReader(space, "channels_first").image_shapes[0][0] == shape[0]
 
 

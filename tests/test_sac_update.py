@@ -118,7 +118,7 @@ def test_each_loss_moves_its_own_network(spaces: Spaces) -> None:
 
 
 def test_critics_share_no_weight_and_equal_separate_networks() -> None:
-    torso = TorsoOptions(hidden_sizes=(8, 8), activation="relu", cnn="nature", image_layout="auto")
+    torso = options_from(TorsoOptions, SACParams(hidden_sizes=(8, 8)))
     critics = Critics(BOX, options_from(CriticOptions, SACParams(num_critics=3), torso=torso))
     obs, actions = torch.randn(5, 3), torch.rand(5, 2)
     for member in range(3):

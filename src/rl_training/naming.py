@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -98,3 +99,12 @@ def search_folders() -> None:
 def _make_importable(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+
+def named_tree(tree: Any) -> Any:
+    """A tree of plain values, with `python:<name>` in place of every object that a file cannot hold."""
+    if isinstance(tree, Mapping):
+        return {key: named_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [named_tree(value) for value in tree]
+    return tree if tree is None or isinstance(tree, bool | int | float | str) else python_name(tree)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.params import IMAGE_LAYOUT, Params
+from rl_training.algorithms.params import IMAGE_LAYOUT, POLICY, TORSO, TORSO_KWARGS, Params, idle_beside_own
 from rl_training.algorithms.peers import ALONE, Peers
 from rl_training.envs.types import ImageLayout
 from rl_training.models.actor_critic import ActorCritic
+from rl_training.models.seams import OwnNetwork
 from rl_training.ops.losses import normalize
 
 
@@ -32,6 +33,10 @@ class PolicyParams(Params):
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("tanh", description="between the layers of an MLP")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
+    torso: OwnNetwork = Field(None, description=TORSO)
+    torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
+    policy: OwnNetwork = Field(None, description=POLICY)
+    policy_kwargs: dict[str, Any] = Field({}, description="passed to a policy of your own behind the spaces")
     share_torso: bool | None = Field(None, description="policy and value share features; default: for images only")
     log_std_init: float = Field(0.0, description="first logarithm of the deviation of Box actions")
     state_dependent_std: bool = Field(False, description="let the deviation of Box actions depend on the observation")
@@ -42,6 +47,9 @@ class PolicyParams(Params):
         False, description="bring observations to mean 0 and deviation 1, by running statistics"
     )
     normalize_reward: bool = Field(False, description="divide rewards by the deviation of their discounted sum")
+
+    def idle(self) -> dict[str, str]:
+        return idle_beside_own(self.torso, self.policy)
 
 
 class ActorCriticParams(PolicyParams):

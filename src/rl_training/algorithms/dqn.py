@@ -80,7 +80,8 @@ class DQN(Algorithm):
         """r + γⁿ Q′(s′, a*), where a* is the best action of the network itself (double) or of the target network."""
         self.target.network.draw_noise(self.noise.generator)
         outputs = self.target.network(batch["next_obs"])
-        means = self.network.q_values(batch["next_obs"]) if self.params.double else self.network.returns.mean(outputs)
+        choosing = self.network(batch["next_obs"]) if self.params.double else outputs
+        means = self.network.legal_means(choosing, batch["next_obs"])
         best = take_actions(outputs, means.argmax(-1))
         return self.network.returns.targets(best, batch["rewards"], batch["discounts"])
 

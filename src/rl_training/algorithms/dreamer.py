@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.base import Algorithm, Batch, UpdateResult
 from rl_training.algorithms.noise import NoiseStream
 from rl_training.algorithms.optimizer import AdaptivelyClippedOptimizer
-from rl_training.algorithms.params import IMAGE_LAYOUT
+from rl_training.algorithms.params import IMAGE_LAYOUT, TORSO, TORSO_KWARGS
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import flatten_time
@@ -23,6 +23,7 @@ from rl_training.envs.types import ImageLayout
 from rl_training.models.dreamer import DreamerModel
 from rl_training.models.observation_codec import Seen
 from rl_training.models.rssm import Latent, Observed
+from rl_training.models.seams import OwnNetwork
 from rl_training.ops.categorical import categorical_kl, symmetric_mean, two_hot_cross_entropy
 from rl_training.ops.returns import lambda_returns
 
@@ -53,6 +54,8 @@ class DreamerParams(ReplayParams):
     gamma: float = Field(0.997, ge=0, le=1, description="discount of a step")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="decay of the traces of λ-returns")
     horizon: PositiveInt = Field(15, description="imagined steps")
+    torso: OwnNetwork = Field(None, description=f"{TORSO}; it takes the encoder's place")
+    torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
     slow_critic_rate: float = Field(0.02, gt=0, le=1, description="share by which the slow critic follows in an update")
 
 
@@ -185,7 +188,7 @@ class Dreamer(Algorithm):
     def observed(self, seen: Seen, batch: Batch) -> Observed:
         """The states that the world model infers from a sequence."""
         model, shape = self.policy, batch["is_first"].shape
-        tokens = model.encoder(seen).unflatten(0, shape)
+        tokens = model.encode(flatten_time(batch["obs"]), seen).unflatten(0, shape)
         actions = model.encode_actions(batch["previous_actions"])
         uniform = model.uniform(*shape, generator=self.noise.generator)
         return model.rssm.observe(tokens, actions, batch["is_first"], uniform)

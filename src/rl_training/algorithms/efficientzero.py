@@ -37,7 +37,7 @@ class EfficientZeroParams(MuZeroParams, GumbelMuZeroParams):
         """The other rule's parameters."""
         other = GumbelMuZeroParams if self.search_rule == "puct" else MuZeroParams
         names = set(other.model_fields) - set(PlannerParams.model_fields)
-        return dict.fromkeys(sorted(names), f"with search_rule {self.search_rule!r}")
+        return super().idle() | dict.fromkeys(sorted(names), f"with search_rule {self.search_rule!r}")
 
 
 class EfficientZero(MuZero):

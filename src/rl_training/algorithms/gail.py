@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.params import OF_READING
 from rl_training.algorithms.ppo import PPO, PPOParams
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.discriminator import Discriminator
@@ -39,6 +40,10 @@ class GAILParams(PPOParams):
     spectral_norm: bool = Field(True, description="bounds the slope of the discriminator")
     clone_updates: int = Field(0, ge=0, description="behaviour-cloning steps before the first update")
     normalize_reward: bool = True
+
+    def idle(self) -> dict[str, str]:
+        """The discriminator reads observations for itself, whatever the policy is."""
+        return {name: why for name, why in super().idle().items() if name not in OF_READING}
 
 
 class DiscriminatorLoss(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -12,11 +12,12 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Batch
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.params import IMAGE_LAYOUT
+from rl_training.algorithms.params import IMAGE_LAYOUT, TORSO, TORSO_KWARGS, idle_beside_own
 from rl_training.algorithms.replay import PrioritizedResult, ReplayParams
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.envs.types import ImageLayout
 from rl_training.models.muzero import PlanningModel, Unrolled
+from rl_training.models.seams import OwnNetwork
 from rl_training.ops.categorical import cross_entropy
 from rl_training.ops.transforms import signed_hyperbolic
 from rl_training.search.policy import SearchPolicy
@@ -51,10 +52,15 @@ class PlannerParams(ReplayParams):
     hidden_sizes: tuple[PositiveInt, ...] = Field((128,), description="of the representation of vectors")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
+    torso: OwnNetwork = Field(None, description=TORSO)
+    torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
     latent_size: PositiveInt = Field(64, description="width of a latent state")
     hidden_size: PositiveInt = Field(128, description="of dynamics and prediction")
     normalize_obs: bool = Field(True, description="bring observations to mean 0 and deviation 1, by running statistics")
     support_size: PositiveInt = Field(25, description="bins on each side of 0; a return of 500 is about 22")
+
+    def idle(self) -> dict[str, str]:
+        return idle_beside_own(self.torso, None)
 
 
 class MuZeroParams(PlannerParams):

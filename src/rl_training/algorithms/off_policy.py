@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from rl_training.algorithms.params import IMAGE_LAYOUT
+from rl_training.algorithms.params import IMAGE_LAYOUT, TORSO, TORSO_KWARGS, idle_beside_own
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.envs.types import ImageLayout
+from rl_training.models.seams import OwnNetwork
 
 
 class OffPolicyParams(ReplayParams):
@@ -28,9 +29,12 @@ class OffPolicyParams(ReplayParams):
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("relu", description="between the layers of an MLP")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
+    torso: OwnNetwork = Field(None, description=TORSO)
+    torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
 
     def idle(self) -> dict[str, str]:
-        return {} if self.priority_alpha is not None else {"priority_beta": "without priority_alpha"}
+        without = {} if self.priority_alpha is not None else {"priority_beta": "without priority_alpha"}
+        return without | idle_beside_own(self.torso, None)
 
 
 class CriticParams(OffPolicyParams):
@@ -55,5 +59,7 @@ class CriticParams(OffPolicyParams):
         return self
 
     def idle(self) -> dict[str, str]:
+        """The layers of the critics follow the torso, whose own it is."""
+        others = {name: why for name, why in super().idle().items() if name not in ("hidden_sizes", "activation")}
         mean_alone = {"dropped_quantiles": "with num_quantiles 1"} if self.num_quantiles == 1 else {}
-        return super().idle() | mean_alone
+        return others | mean_alone

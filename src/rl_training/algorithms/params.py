@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rl_training.experiment.validation import Validated
+from rl_training.models.seams import is_own
 
 IMAGE_LAYOUT = (
     "which axis of images has the channels; auto: the one that differs from the other two, or the shorter end"
 )
+
+
+TORSO = (
+    "network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in "
+    "Python also a class or a callable, or one of these for each key of a Dict; default: the space decides"
+)
+TORSO_KWARGS = "passed to the torso behind the space; for each key where the torsos are"
+POLICY = "policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs"
 
 
 class Params(Validated):
@@ -27,6 +36,20 @@ class Params(Validated):
     def idle(self) -> dict[str, str]:
         """Names of parameters that have no effect beside the others, and why; to give one is refused."""
         return {}
+
+
+OF_TORSOS = ("hidden_sizes", "activation", "cnn")
+OF_READING = (*OF_TORSOS, "torso", "torso_kwargs", "image_layout")
+OF_POLICIES = (*OF_READING, "share_torso", "log_std_init", "state_dependent_std", "squash_actions")
+
+
+def idle_beside_own(torso: Any, policy: Any) -> dict[str, str]:
+    """The parameters of networks that the user's own take the place of."""
+    if policy is not None:
+        return dict.fromkeys(OF_POLICIES, "on a policy of your own; give it by policy_kwargs")
+    if is_own(torso) and not isinstance(torso, Mapping):
+        return dict.fromkeys(OF_TORSOS, "on a torso of your own; give it by torso_kwargs")
+    return {}
 
 
 class LiveParams:

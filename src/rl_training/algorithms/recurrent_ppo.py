@@ -16,8 +16,14 @@ COLUMNS = ("behavior_logprobs", "values", "advantages", "returns")
 class RecurrentPPOParams(PPOParams):
     cell: Cell = Field("lstm", description="kind of memory")
     recurrent_size: PositiveInt = Field(64, description="width of the memory")
+    memory_length: PositiveInt = Field(16, ge=2, description="observations that a transformer sees")
+    attention_heads: PositiveInt = Field(4, description="heads of a transformer, which share its width")
     sequence_length: PositiveInt | None = Field(None, description="rows of a sequence; default: the whole rollout")
     hidden_sizes: tuple[PositiveInt, ...] = (64,)
+
+    def idle(self) -> dict[str, str]:
+        lengths = () if self.cell == "transformer" else ("memory_length", "attention_heads")
+        return super().idle() | dict.fromkeys(lengths, f"with cell {self.cell!r}")
 
     @model_validator(mode="after")
     def _sequences_fill_the_rollout(self) -> RecurrentPPOParams:

@@ -99,6 +99,10 @@ class PPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -142,6 +146,10 @@ class PPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -182,6 +190,10 @@ class A2C(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -219,6 +231,10 @@ class A2C(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -249,6 +265,10 @@ class TRPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -293,6 +313,10 @@ class TRPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -332,6 +356,10 @@ class RecurrentPPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -347,6 +375,8 @@ class RecurrentPPO(Agent):
         target_kl: stop the epochs once approx_kl exceeds it
         cell: kind of memory
         recurrent_size: width of the memory
+        memory_length: observations that a transformer sees
+        attention_heads: heads of a transformer, which share its width
         sequence_length: rows of a sequence; default: the whole rollout
     """
 
@@ -378,6 +408,10 @@ class RecurrentPPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -397,8 +431,10 @@ class RecurrentPPO(Agent):
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         target_kl_warmup_steps: int = ...,
-        cell: Literal['lstm', 'gru'] = 'lstm',
+        cell: Literal['lstm', 'gru', 'transformer'] = 'lstm',
         recurrent_size: int = 64,
+        memory_length: int = 16,
+        attention_heads: int = 4,
         sequence_length: int | None = None,
         **run: Unpack[RunKeys],
     ) -> None: ...
@@ -421,6 +457,10 @@ class IMPALA(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -463,6 +503,10 @@ class IMPALA(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -504,6 +548,10 @@ class APPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -548,6 +596,10 @@ class APPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -593,6 +645,10 @@ class PPG(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -641,6 +697,10 @@ class PPG(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -690,6 +750,10 @@ class GAIL(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
+        policy_kwargs: passed to a policy of your own behind the spaces
         share_torso: policy and value share features; default: for images only
         log_std_init: first logarithm of the deviation of Box actions
         state_dependent_std: let the deviation of Box actions depend on the observation
@@ -741,6 +805,10 @@ class GAIL(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
+        policy: Any = None,
+        policy_kwargs: dict[str, Any] = {},
         share_torso: bool | None = None,
         log_std_init: float = 0.0,
         state_dependent_std: bool = False,
@@ -803,6 +871,8 @@ class Dreamer(Agent):
         gamma: discount of a step
         gae_lambda: decay of the traces of λ-returns
         horizon: imagined steps
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides; it takes the encoder's place
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         slow_critic_rate: share by which the slow critic follows in an update
     """
 
@@ -854,6 +924,8 @@ class Dreamer(Agent):
         horizon: int = 15,
         horizon_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         horizon_warmup_steps: int = ...,
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         slow_critic_rate: float = 0.02,
         **run: Unpack[RunKeys],
     ) -> None: ...
@@ -889,6 +961,8 @@ class MuZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent_size: width of a latent state
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -941,6 +1015,8 @@ class MuZero(Agent):
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -986,6 +1062,8 @@ class GumbelMuZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent_size: width of a latent state
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -1036,6 +1114,8 @@ class GumbelMuZero(Agent):
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -1077,6 +1157,8 @@ class EfficientZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent_size: width of a latent state
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -1137,6 +1219,8 @@ class EfficientZero(Agent):
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -1190,6 +1274,8 @@ class ScaleZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent_size: width of the transformer
         hidden_size: of an expert
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
@@ -1249,6 +1335,8 @@ class ScaleZero(Agent):
         hidden_sizes: tuple[int, ...] = (128,),
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         latent_size: int = 64,
         hidden_size: int = 128,
         normalize_obs: bool = True,
@@ -1292,6 +1380,8 @@ class DQN(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         epsilon: chance of an action at random
         max_grad_norm: bound on the norm of the gradient
         double: the network chooses the next action, its target network values it
@@ -1337,6 +1427,8 @@ class DQN(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         epsilon: float = 0.1,
         epsilon_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         epsilon_warmup_steps: int = ...,
@@ -1377,6 +1469,8 @@ class SAC(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         num_critics: networks that value actions; the least of them counts
         policy_interval: updates of the critics for each of the policy
         num_quantiles: of each critic; 1: it learns the mean of the return alone
@@ -1422,6 +1516,8 @@ class SAC(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         num_critics: int = 2,
         policy_interval: int = 1,
         num_quantiles: int = 1,
@@ -1462,6 +1558,8 @@ class TD3(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         num_critics: networks that value actions; the least of them counts
         policy_interval: updates of the critics for each of the policy
         num_quantiles: of each critic; 1: it learns the mean of the return alone
@@ -1507,6 +1605,8 @@ class TD3(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        torso: Any = None,
+        torso_kwargs: dict[str, Any] = {},
         num_critics: int = 2,
         policy_interval: int = 2,
         num_quantiles: int = 1,

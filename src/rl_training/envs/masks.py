@@ -91,11 +91,15 @@ def with_action_masks(env: gym.Env) -> gym.Env:
 
 
 def _mask_source(env: gym.Env) -> str | None:
-    if isinstance(env.observation_space, spaces.Dict) and ACTION_MASK in env.observation_space.spaces:
+    if _has_key(env.observation_space):
         return "observation"
     if env.has_wrapper_attr(METHOD) and callable(env.get_wrapper_attr(METHOD)):
         return "method"
     return "info" if _gives_info(env) else None
+
+
+def _has_key(observation: gym.Space) -> bool:
+    return isinstance(observation, spaces.Dict) and ACTION_MASK in observation.spaces
 
 
 def _gives_info(env: gym.Env) -> bool:
@@ -173,17 +177,18 @@ class IgnoredActionMasks(gym.Wrapper):
 
 
 class VectorMasks(gym.vector.VectorWrapper):
-    """Joins to the observations of a vector environment the masks in its `info`."""
+    """Joins to the observations of a vector environment the masks in them or in its `info`."""
 
     def __init__(self, env: gym.vector.VectorEnv) -> None:
         super().__init__(env)
         self._size = mask_size(env.single_action_space) or 0
+        self._in_obs = _has_key(env.single_observation_space)
         self.single_observation_space = masked_space(env.single_observation_space, self._size)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
-        return joined(obs, self._masks(info, np.zeros(self.num_envs, dtype=bool))), info
+        return joined(obs, self._masks(obs, info, np.zeros(self.num_envs, dtype=bool))), info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         obs, rewards, terminated, truncated, info = self.env.step(actions)
@@ -191,7 +196,7 @@ class VectorMasks(gym.vector.VectorWrapper):
         same_step = "final_obs" in info
         if same_step:  # nobody acts in what ended an episode
             info = {**info, "final_obs": self._final(info["final_obs"])}
-        masks = self._masks(info, ended & (not same_step))
+        masks = self._masks(obs, info, ended & (not same_step))
         return joined(obs, masks), rewards, terminated, truncated, info
 
     def _final(self, obs: Any) -> Any:
@@ -200,8 +205,9 @@ class VectorMasks(gym.vector.VectorWrapper):
             return np.fromiter(rows, dtype=object, count=len(rows))
         return joined(obs, np.ones((self.num_envs, self._size), np.int8))
 
-    def _masks(self, info: Mapping[str, Any], ended: NDArray[np.bool_]) -> Mask:
-        masks = np.stack([flat_mask(row, self._size) for row in info[ACTION_MASK]])
+    def _masks(self, obs: Any, info: Mapping[str, Any], ended: NDArray[np.bool_]) -> Mask:
+        given = obs[ACTION_MASK] if self._in_obs else info[ACTION_MASK]
+        masks = np.stack([flat_mask(row, self._size) for row in given])
         for index, mask in enumerate(masks):
             if not has_choice(mask, self.single_action_space):
                 if not ended[index]:
@@ -212,9 +218,9 @@ class VectorMasks(gym.vector.VectorWrapper):
 
 
 def with_vector_masks(env: gym.vector.VectorEnv) -> gym.vector.VectorEnv:
-    """The vector environment with masked observations, if its `info` says which actions are legal."""
+    """The vector environment with masked observations, if they or its `info` say which actions are legal."""
     known = f"{type(env).__module__}.".startswith(tuple(f"gymnasium.envs.{family}" for family in WITHOUT_MASKS))
     if known or mask_size(env.single_action_space) is None:
         return env
-    _, info = env.reset(seed=0)
-    return VectorMasks(env) if ACTION_MASK in info else env
+    gives = _has_key(env.single_observation_space) or ACTION_MASK in env.reset(seed=0)[1]
+    return VectorMasks(env) if gives else env

@@ -24,10 +24,10 @@ from rl_training.envs.sources import EnvSource
 from rl_training.envs.wrappers import check_count, parse_wrappers
 from rl_training.errors import ConfigError
 from rl_training.experiment.logging import check_loggers
-from rl_training.experiment.plain import named, plain, read_yaml_file
+from rl_training.experiment.plain import plain, read_yaml_file
 from rl_training.experiment.registry import algorithm
 from rl_training.experiment.validation import Validated, validation_problems
-from rl_training.naming import PYTHON_PREFIX, ask_again
+from rl_training.naming import PYTHON_PREFIX, ask_again, named_tree
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
@@ -183,13 +183,13 @@ class TrainConfig(Validated):
 
     def stored(self) -> dict[str, Any]:
         """The config as a file can hold it: an object that was passed in Python is there by its name only."""
-        return named(dict(self))
+        return named_tree(dict(self))
 
     def resolved(self) -> dict[str, Any]:
         """All of it, with every default of the algorithm written out; reading it back gives the same run."""
         parsed = self.parsed_params()
         params = parsed.params.model_dump(mode="json", exclude=set(parsed.params.idle()))
-        return self.stored() | {"algo_kwargs": params | named(parsed.schedules)}
+        return self.stored() | {"algo_kwargs": params | named_tree(parsed.schedules)}
 
 
 def make_config(raw: Mapping[str, Any]) -> TrainConfig:

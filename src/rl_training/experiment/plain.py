@@ -12,7 +12,6 @@ import numpy as np
 import yaml
 
 from rl_training.errors import ConfigError
-from rl_training.naming import python_name
 
 MAX_YAML_BYTES = 262_144
 MAX_DEPTH = 32
@@ -83,15 +82,6 @@ def plain(tree: Any, key: str = "", depth: int = 0) -> Any:
     if isinstance(tree, int) and abs(tree) >= MAX_INTEGER:
         raise ConfigError(f"{key}: an integer of {tree.bit_length()} bits is too large")
     return os.fspath(tree) if isinstance(tree, Path) else tree
-
-
-def named(tree: Any) -> Any:
-    """The same with `python:<name>` in place of every object that a file cannot hold."""
-    if isinstance(tree, Mapping):
-        return {key: named(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [named(value) for value in tree]
-    return tree if tree is None or isinstance(tree, bool | int | float | str) else python_name(tree)
 
 
 def _refuse_odd_text(text: str, key: str) -> None:

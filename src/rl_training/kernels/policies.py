@@ -27,8 +27,8 @@ class ArrayPolicy:
         self.policy = weakref.ref(policy)
         self.modules = tuple(policy._modules.values())
         self.head = ARRAY_HEADS[type(policy.head)](policy.head)
-        self.actor = ArrayNet(policy.actor_torso.mlp, self.head.linear)  # type: ignore[arg-type]
-        self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)  # type: ignore[arg-type]
+        self.actor = ArrayNet(policy.actor_torso.mlp, self.head.linear)
+        self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)
         self._normalizer = policy.normalizer
 
     def inputs(self, obs: Tensor) -> Floats:

@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import Acted
 from rl_training.models.heads import CategoricalHead
+from rl_training.models.masking import ObsView
 from rl_training.models.squashed import BoxScale, SquashedGaussian
 from rl_training.models.torsos import TorsoOptions, make_torso
 
@@ -31,9 +31,10 @@ class Candidates(NamedTuple):
 
 
 class Actor(nn.Module):
-    def __init__(self, space: gym.Space, torso: TorsoOptions) -> None:
+    def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
         super().__init__()
-        self.torso = make_torso(space, torso)
+        self.view = ObsView(spaces)
+        self.torso = make_torso(self.view.space, torso)
 
     @property
     def device(self) -> torch.device:
@@ -45,11 +46,15 @@ class Actor(nn.Module):
     def act(
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
-        features = self.torso(obs)
+        features = self.read(obs)
         return Acted(self.mode(features) if deterministic else self.explore(features, generator), state)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         return Acted(self.random(len(state), generator), state)
+
+    def read(self, obs: Tree) -> Tensor:
+        """The features that actions are chosen by."""
+        return self.torso(self.view.seen(obs))
 
     @abstractmethod
     def mode(self, features: Tensor) -> Tensor: ...
@@ -70,7 +75,7 @@ class Actor(nn.Module):
 class BoxActor(Actor):
     def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
         scale = BoxScale(spaces.action)
-        super().__init__(spaces.observation, torso)
+        super().__init__(spaces, torso)
         self.scale = scale
 
     def random(self, rows: int, generator: torch.Generator | None) -> Tensor:
@@ -134,23 +139,34 @@ class CategoricalActor(Actor):
     ENTROPY_SHARE = 0.5
 
     def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
-        super().__init__(spaces.observation, torso)
+        super().__init__(spaces, torso)
         assert isinstance(spaces.action, gym_spaces.Discrete)
         count = int(spaces.action.n)
         self.head = CategoricalHead(self.torso.out_features, [count], start=spaces.action.start)
         self.target_entropy = self.ENTROPY_SHARE * float(torch.tensor(float(count), device="cpu").log())
 
+    def read(self, obs: Tree) -> Tensor:
+        """The log-probabilities of actions, of which only legal ones have any."""
+        logprobs = self.head(super().read(obs))
+        return self.head.renormalized(self.view.masked(logprobs, obs)) if self.view.is_masked else logprobs
+
     def mode(self, features: Tensor) -> Tensor:
-        return self.head.mode(self.head(features))
+        return self.head.mode(features)
 
     def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
-        return self.head.sample(self.head(features), generator)
+        return self.head.sample(features, generator)
+
+    def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
+        if not self.view.is_masked:
+            return super().act_randomly(obs, state, generator=generator)
+        alike = torch.zeros(len(state), sum(self.head.classes), device=self.device)
+        return Acted(self.head.sample(self.view.masked(alike, obs), generator), state)
 
     def random(self, rows: int, generator: torch.Generator | None) -> Tensor:
         return self.head.random(rows, generator, self.device)
 
     def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates:
-        logprobs = self.head(self.torso(obs))
+        logprobs = self.read(obs)
         return Candidates(None, logprobs.exp(), logprobs)
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:

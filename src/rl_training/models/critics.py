@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
+from rl_training.models.masking import ObsView
 from rl_training.models.mlp import ACTIVATIONS
 from rl_training.models.torsos import TorsoOptions, make_torso
 
@@ -60,7 +61,8 @@ class Critics(nn.Module):
 
     def __init__(self, spaces: Spaces, options: CriticOptions) -> None:
         super().__init__()
-        self.torso = make_torso(spaces.observation, replace(options.torso, hidden_sizes=()))
+        self.view = ObsView(spaces)
+        self.torso = make_torso(self.view.space, replace(options.torso, hidden_sizes=()))
         choices = int(spaces.action.n) if isinstance(spaces.action, gym_spaces.Discrete) else None
         self.takes_actions = choices is None
         self.outputs = (choices or 1, options.num_quantiles)
@@ -76,7 +78,7 @@ class Critics(nn.Module):
 
     def forward(self, obs: Tree, actions: Tensor | None, generator: torch.Generator | None = None) -> Tensor:
         """Values of the given actions, or of all that there are."""
-        x = self.torso(obs)
+        x = self.torso(self.view.seen(obs))
         if actions is not None:
             x = torch.cat([x, actions], dim=-1)
         x = x.expand(len(self.last.weight), *x.shape)

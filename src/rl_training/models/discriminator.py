@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from gymnasium import spaces as gym_spaces
 from torch import Tensor, nn
@@ -23,7 +25,9 @@ class Discriminator(nn.Module):
         self.view = ObsView(spaces)
         pair = gym_spaces.Dict({"obs": self.view.space, "action": spaces.action})
         self.normalizer = ObsNormalizer(pair)
-        self.torso = make_torso(pair, options)
+        # The torso that the user chose is for observations; actions are numbers of the space's own.
+        chosen, kwargs = {"obs": options.torso}, {"obs": options.torso_kwargs}
+        self.torso = make_torso(pair, replace(options, torso=chosen, torso_kwargs=kwargs))
         self.joint = MLP(self.torso.out_features, options.hidden_sizes[-1:], options.activation)
         self.logit = nn.Linear(self.joint.out_features, 1)
         if smooth:

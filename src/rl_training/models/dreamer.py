@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -21,8 +22,9 @@ from rl_training.models.heads import AS_GOOD_AS_INFINITE, POLICY_GAIN, ActionHea
 from rl_training.models.masking import ILLEGAL, ObsView
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normed import NormedMLP
-from rl_training.models.observation_codec import CodecSize, ObsDecoder, ObsEncoder, ObsReader
+from rl_training.models.observation_codec import CodecSize, ObsDecoder, ObsEncoder, ObsReader, Seen
 from rl_training.models.rssm import RSSM, Latent, RSSMSize
+from rl_training.models.torsos import TorsoOptions, make_torso
 from rl_training.ops.categorical import symmetric_mean, unimix
 from rl_training.ops.transforms import symexp_bins, symlog
 
@@ -114,11 +116,27 @@ class DreamerModel(nn.Module):
 
     bins: Tensor
 
-    def __init__(self, spaces: Spaces, size: DreamerSize, *, num_bins: int, image_layout: ImageLayout) -> None:
+    def __init__(
+        self,
+        spaces: Spaces,
+        size: DreamerSize,
+        *,
+        num_bins: int,
+        image_layout: ImageLayout,
+        torso: Any = None,
+        torso_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A `torso` takes the place of the encoder, and reads observations as they are."""
         super().__init__()
         self.view = ObsView(spaces)
         self.reader = ObsReader(spaces.observation, image_layout)
-        self.encoder = ObsEncoder(self.reader, size.codec)
+        self.has_own_torso = torso is not None
+        self.encoder: Any = ObsEncoder(self.reader, size.codec)
+        if self.has_own_torso:
+            widths = (size.codec.units,) * size.codec.layers
+            self.encoder = make_torso(
+                self.view.space, TorsoOptions(widths, "silu", "nature", image_layout, torso, torso_kwargs or {})
+            )
         features = size.rssm.deter + size.rssm.stoch
         self.actor = NormedMLP(features, size.units, size.layers)
         self.head = make_dreamer_head(spaces.action, size.units)
@@ -179,6 +197,10 @@ class DreamerModel(nn.Module):
         legal = mask > symlog(mask.new_tensor(0.5))
         return legal | ~legal.any(-1, keepdim=True)
 
+    def encode(self, obs: Tree, seen: Seen) -> Tensor:
+        """The tokens `[N, E]` of observations, which the reader made into `seen`."""
+        return self.encoder(self.view.seen(obs)) if self.has_own_torso else self.encoder(seen)
+
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         return self.head.to_env(actions)
 
@@ -216,7 +238,7 @@ class DreamerModel(nn.Module):
         size = self.rssm.size
         deter, stoch, action = state.split([size.deter, size.stoch, self.action_size], dim=-1)
         deter = self.rssm.advance(Latent(deter, stoch), action)
-        probs = self.rssm.posterior(deter, self.encoder(self.reader(obs)))
+        probs = self.rssm.posterior(deter, self.encode(obs, self.reader(obs)))
         return Latent(deter, self.rssm.sample(probs, uniform))
 
 

@@ -57,12 +57,15 @@ class ImageFormat:
     black: float
     white: float
 
+    def channels_first(self, obs: Tensor) -> Tensor:
+        """`[N, C, H, W]`"""
+        if not self.has_channels:
+            return obs.unsqueeze(-3)
+        return obs.movedim(-1, -3) if self.channels_last else obs
+
     def pixels(self, obs: Tensor) -> Tensor:
         """`[N, C, H, W]` in [0, 1]; the observations stay as they are."""
-        if not self.has_channels:
-            obs = obs.unsqueeze(-3)
-        elif self.channels_last:
-            obs = obs.movedim(-1, -3)
+        obs = self.channels_first(obs)
         # Channels-last convolutions train 1.4 times as fast on a CPU.
         pixels = obs.to(torch.float32, memory_format=torch.channels_last)
         if self.black or obs.dtype == torch.float32:  # which `to` does not copy

@@ -43,3 +43,17 @@ class MLP(nn.Module):
         for layer in self.layers:
             x = activate(layer(x))
         return x
+
+
+class LayerNormMLP(MLP):
+    """Linear layers, each followed by a layer norm and the activation (Ba et al., 2016)."""
+
+    def __init__(self, in_features: int, hidden_sizes: Sequence[int], activation: str) -> None:
+        super().__init__(in_features, hidden_sizes, activation)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in hidden_sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        activate = ACTIVATIONS[self.activation]
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = activate(norm(layer(x)))
+        return x

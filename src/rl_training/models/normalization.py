@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
+from rl_training.models.grids import is_grid
 from rl_training.models.images import is_image
 
 
@@ -56,7 +57,7 @@ class ObsNormalizer(nn.Module):
         if isinstance(space, spaces.Dict):
             self.keys = tuple(space.keys())
             self.parts.extend(ObsNormalizer(sub, clip) for sub in space.values())
-        elif isinstance(space, spaces.Box) and not is_image(space):
+        elif isinstance(space, spaces.Box) and not (is_image(space) or is_grid(space)):
             self.stats = RunningMeanStd(space.shape)
 
     def forward(self, obs: Tree) -> Tree:

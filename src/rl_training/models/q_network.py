@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
+from rl_training.envs.masks import ACTION_MASK
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import Acted
+from rl_training.models.masking import ObsView
 from rl_training.models.mlp import orthogonal
 from rl_training.models.noisy import NoisyLinear
 from rl_training.models.returns import ReturnOptions, make_returns
@@ -37,7 +39,8 @@ class QNetwork(nn.Module):
         if not isinstance(spaces.action, gym_spaces.Discrete):
             raise ConfigError(f"DQN needs a Discrete action space, got {spaces.action}; SAC and TD3 take a Box")
         self.num_actions = int(spaces.action.n)
-        self.torso = make_torso(spaces.observation, options.torso)
+        self.view = ObsView(spaces)
+        self.torso = make_torso(self.view.space, options.torso)
         self.returns = make_returns(options.returns)
         self.advantages = self._head(self.num_actions * self.returns.size, noisy=options.noisy)
         self.value = self._head(self.returns.size, noisy=options.noisy) if options.dueling else None
@@ -47,15 +50,19 @@ class QNetwork(nn.Module):
         return NoisyLinear(width, out_features) if noisy else orthogonal(nn.Linear(width, out_features), 1.0)
 
     def forward(self, obs: Tree) -> Tensor:
-        features = self.torso(obs)
+        features = self.torso(self.view.seen(obs))
         outputs = self.advantages(features).unflatten(-1, (self.num_actions, self.returns.size))
         if self.value is None:
             return outputs
         return self.value(features).unsqueeze(-2) + outputs - outputs.mean(-2, keepdim=True)
 
     def q_values(self, obs: Tree) -> Tensor:
-        """`[N, A]`: the expected return of each action."""
-        return self.returns.mean(self(obs))
+        """`[N, A]`: the expected return of each legal action."""
+        return self.legal_means(self(obs), obs)
+
+    def legal_means(self, outputs: Tensor, obs: Tree) -> Tensor:
+        """What `outputs` for these observations stand for; of actions that are not legal, as little as can be."""
+        return self.view.masked(self.returns.mean(outputs), obs)
 
     def draw_noise(self, generator: torch.Generator | None) -> None:
         for layer in self._noisy_layers():
@@ -98,12 +105,15 @@ class QPolicy(nn.Module):
         self.network.draw_noise(generator)
         best = self.network.q_values(obs).argmax(-1)
         explores = torch.rand(len(state), generator=generator, device=self.device) < self.params.epsilon
-        return Acted(torch.where(explores, self._random(len(state), generator), best), state)
+        return Acted(torch.where(explores, self._random(obs, len(state), generator), best), state)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
-        return Acted(self._random(len(state), generator), state)
+        return Acted(self._random(obs, len(state), generator), state)
 
-    def _random(self, rows: int, generator: torch.Generator | None) -> Tensor:
+    def _random(self, obs: Tree, rows: int, generator: torch.Generator | None) -> Tensor:
+        if self.network.view.is_masked:
+            legal = (obs[ACTION_MASK] != 0).float()
+            return torch.multinomial(legal, 1, generator=generator)[:, 0]
         return torch.randint(self.network.num_actions, (rows,), generator=generator, device=self.device)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""An actor-critic with a memory: LSTM or GRU cores between the torsos and the heads.
+"""An actor-critic with a memory: LSTM, GRU or attention cores between the torsos and the heads.
 
 Inside a sequence the state begins anew wherever an episode does. The recurrent kernels know nothing of episodes, so a
 batch of sequences `[T, N]` is cut at the starts into segments, and all segments run side by side, padded at the end.
@@ -15,14 +15,23 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree, flatten_time, tree_leaves
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import Acted, ActorCritic, Evaluated, PolicyOptions
+from rl_training.models.attention import AttentionCore
 
-Cell = Literal["lstm", "gru"]
+Cell = Literal["lstm", "gru", "transformer"]
 
 
 @dataclass(frozen=True)
 class CoreOptions:
     cell: Cell
     size: int
+    length: int  # the rows that a transformer sees
+    heads: int
+
+
+def make_core(in_features: int, options: CoreOptions) -> RecurrentCore | AttentionCore:
+    if options.cell == "transformer":
+        return AttentionCore(in_features, options.size, length=options.length, heads=options.heads)
+    return RecurrentCore(in_features, options)
 
 
 class RecurrentCore(nn.Module):
@@ -83,7 +92,7 @@ class RecurrentActorCritic(ActorCritic):
     def __init__(self, spaces: Spaces, options: PolicyOptions, core: CoreOptions) -> None:
         super().__init__(spaces, options, head_features=core.size)
         width = self.actor_torso.out_features
-        cores = [RecurrentCore(width, core) for _ in range(1 if self.shares_torso else 2)]
+        cores = [make_core(width, core) for _ in range(1 if self.shares_torso else 2)]
         self.cores = nn.ModuleList(cores)
         self.state_size = len(cores) * cores[0].state_size
 

@@ -1,11 +1,12 @@
-"""Torsos: observation → features. The observation space decides which one, and how the input is brought to floats."""
+"""Torsos: observation → features. The space decides which one, unless the user does, and how it becomes floats."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -14,11 +15,13 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rl_training.data.trees import Tree
+from rl_training.data.trees import Tree, observation_buffers, to_tensors
 from rl_training.envs.types import ImageLayout
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, did_you_mean
+from rl_training.models.grids import GridTorso, is_grid
 from rl_training.models.images import SMALLEST_SIDE, image_format, is_all_images, is_image
-from rl_training.models.mlp import HIDDEN_GAIN, MLP, orthogonal
+from rl_training.models.mlp import HIDDEN_GAIN, MLP, LayerNormMLP, orthogonal
+from rl_training.models.seams import is_own, make_own, own_name, refuse_missing
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class TorsoOptions:
     activation: str
     cnn: Literal["nature", "impala"]
     image_layout: ImageLayout
+    torso: Any  # a name, the user's own, a mapping with one of either for each key; None: the space decides
+    torso_kwargs: Mapping[str, Any]
 
 
 def idle_beside_cnn(space: gym.Space, *names: str) -> dict[str, str]:
@@ -38,13 +43,50 @@ class Torso(nn.Module):
     out_features: int
 
 
-def make_torso(space: gym.Space, options: TorsoOptions) -> Torso:
-    """The torso that takes batches of observations of the space."""
+def make_torso(space: gym.Space, options: TorsoOptions) -> Any:
+    """The torso that takes batches of observations of the space: a module with `out_features`."""
+    chosen = options.torso
+    if is_own(chosen) and not isinstance(chosen, Mapping):
+        return _own_torso(space, options)
     if isinstance(space, spaces.Dict):
         return DictTorso(space, options)
-    if is_image(space):
-        return ImageTorso(space, options)
-    return VectorTorso(space, options)
+    if isinstance(chosen, Mapping):
+        raise ConfigError(f"torso names a network for each key of a Dict, and the observation is {space}")
+    if chosen is not None:
+        return _named_torso(space, options)
+    if options.torso_kwargs:
+        raise ConfigError("torso_kwargs go to the torso, and none was named; set torso")
+    if is_grid(space):
+        return GridTorso(space, image_layout=options.image_layout)
+    return ImageTorso(space, options) if is_image(space) else VectorTorso(space, options)
+
+
+def _named_torso(space: gym.Space, options: TorsoOptions) -> Any:
+    name = options.torso
+    if name not in TORSOS:
+        raise ConfigError(f"unknown torso {name!r}; {did_you_mean(name, TORSOS)}, or write module:Class for your own")
+    try:
+        return TORSOS[name](space, options, **options.torso_kwargs)
+    except TypeError as error:
+        raise ConfigError(f"torso {name} cannot be made with {dict(options.torso_kwargs)}: {error}") from error
+
+
+def _own_torso(space: gym.Space, options: TorsoOptions) -> Any:
+    """Tried once on two observations of zeros, so that what does not fit is told before anything is trained."""
+    torso = make_own("torso", options.torso, space, **options.torso_kwargs)
+    refuse_missing("torso", options.torso, torso, ["out_features"])
+    if torch.get_default_device().type == "meta":  # it is made to be measured, and holds no numbers
+        return torso
+    name, width, trained = own_name(options.torso), torso.out_features, torso.training
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            features = torso.eval()(to_tensors(observation_buffers(space, (2,))))
+    except Exception as error:
+        raise ConfigError(f"torso: {name} cannot take {space}: {type(error).__name__}: {error}") from error
+    if not isinstance(features, Tensor) or features.shape != (2, width):
+        found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ConfigError(f"torso: {name} turns two observations into {found}; by out_features it must be (2, {width})")
+    return torso.train(trained)
 
 
 class VectorTorso(Torso):
@@ -52,7 +94,7 @@ class VectorTorso(Torso):
 
     _starts: Tensor
 
-    def __init__(self, space: gym.Space, options: TorsoOptions) -> None:
+    def __init__(self, space: gym.Space, options: TorsoOptions, *, kind: type[MLP] = MLP) -> None:
         super().__init__()
         self.classes = _classes(space)
         shape = space.shape or ()
@@ -60,7 +102,7 @@ class VectorTorso(Torso):
             cure = "an image has two or three axes, and is uint8 or bounded alike everywhere"
             warnings.warn(f"observations of shape {shape} are flattened for an MLP; {cure}", stacklevel=2)
         self.in_features = sum(self.classes) if self.classes else int(np.prod(shape))
-        self.mlp = MLP(self.in_features, options.hidden_sizes, options.activation)
+        self.mlp = kind(self.in_features, options.hidden_sizes, options.activation)
         self.out_features = self.mlp.out_features
         start = space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else 0
         self.register_buffer("_starts", torch.tensor(np.reshape(start, -1).tolist()), persistent=False)
@@ -147,10 +189,45 @@ class DictTorso(Torso):
 
     def __init__(self, space: spaces.Dict, options: TorsoOptions) -> None:
         super().__init__()
-        torsos = [make_torso(sub, options) for sub in space.values()]
+        torsos = [make_torso(sub, _of_key(key, sub, options)) for key, sub in space.items()]
+        if isinstance(options.torso, Mapping) and (unknown := options.torso.keys() - space.keys()):
+            raise ConfigError(f"torso: the observation has no {sorted(unknown)}; it has {sorted(space.keys())}")
         self.keys = tuple(space.keys())
         self.torsos = nn.ModuleList(torsos)  # not a ModuleDict, which refuses keys such as "type"
         self.out_features = sum(torso.out_features for torso in torsos)
 
     def forward(self, obs: Mapping[str, Tree]) -> Tensor:
         return torch.cat([torso(obs[key]) for key, torso in zip(self.keys, self.torsos, strict=True)], dim=-1)
+
+
+def _of_key(key: str, space: gym.Space, options: TorsoOptions) -> TorsoOptions:
+    """The options of one key's torso: its own where there is one for each key, or else the one for all."""
+    if isinstance(options.torso, Mapping):
+        return replace(options, torso=options.torso.get(key), torso_kwargs=options.torso_kwargs.get(key, {}))
+    if options.torso is not None and not isinstance(space, spaces.Dict):
+        cure = f"name one for each key, as torso: {{{key}: {options.torso}}}"
+        raise ConfigError(f"torso {options.torso} takes one array, and the observation is a mapping; {cure}")
+    return options
+
+
+def _mlp(space: gym.Space, options: TorsoOptions, kind: type[MLP], **kwargs: Any) -> Torso:
+    return VectorTorso(space, replace(options, **kwargs), kind=kind)
+
+
+def _cnn(space: gym.Space, options: TorsoOptions, cnn: Literal["nature", "impala"]) -> Torso:
+    if len(space.shape or ()) not in (2, 3):
+        raise ConfigError(f"torso {cnn}_cnn takes images, not {space}")
+    return ImageTorso(space, replace(options, cnn=cnn))
+
+
+def _grid(space: gym.Space, options: TorsoOptions, **kwargs: Any) -> GridTorso:
+    return GridTorso(space, image_layout=options.image_layout, **kwargs)
+
+
+TORSOS: dict[str, Callable[..., Any]] = {
+    "mlp": partial(_mlp, kind=MLP),
+    "layer_norm_mlp": partial(_mlp, kind=LayerNormMLP),
+    "nature_cnn": partial(_cnn, cnn="nature"),
+    "impala_cnn": partial(_cnn, cnn="impala"),
+    "grid_cnn": _grid,
+}

@@ -23,6 +23,7 @@ from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
 from rl_training.models.normalization import RewardNormalizer
 from rl_training.models.options import options_from
+from rl_training.models.seams import make_own, refuse_missing
 from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
 from rl_training.ops.losses import explained_variance
 from rl_training.ops.returns import gae
@@ -30,6 +31,7 @@ from rl_training.runtime.controls import ENT_COEF, GAE_LAMBDA, GAMMA, LEARNING_R
 from rl_training.runtime.learner import Learner
 
 NORMALIZED = {"normalize_obs": True, "normalize_reward": True}
+POLICY_PROTOCOL = ("device", "initial_state", "act", "evaluate_actions", "values", "env_actions", "update_statistics")
 
 
 class ActorCriticLearner(Learner):
@@ -44,6 +46,7 @@ class ActorCriticLearner(Learner):
         "images": {"ent_coef": 0.01},
     }
     algorithm_class: ClassVar[type[ActorCriticAlgorithm]]
+    policy_parts: ClassVar[tuple[str, ...]] = ()  # what the algorithm asks of a policy beside `POLICY_PROTOCOL`
     params: Any  # those of the algorithm, `PolicyParams` at least
     algorithm: Any
 
@@ -62,7 +65,16 @@ class ActorCriticLearner(Learner):
         return cls.algorithm_class(cls.build_policy(params, spaces), params)
 
     @classmethod
-    def build_policy(cls, params: Any, spaces: Spaces) -> ActorCritic:
+    def build_policy(cls, params: Any, spaces: Spaces) -> Any:
+        """The user's policy, if there is one, or else the algorithm's."""
+        if params.policy is None:
+            return cls.usual_policy(params, spaces)
+        policy = make_own("policy", params.policy, spaces, **params.policy_kwargs)
+        refuse_missing("policy", params.policy, policy, [*POLICY_PROTOCOL, *cls.policy_parts])
+        return policy
+
+    @classmethod
+    def usual_policy(cls, params: Any, spaces: Spaces) -> ActorCritic:
         return ActorCritic(spaces, cls.model_options(params))
 
     @classmethod

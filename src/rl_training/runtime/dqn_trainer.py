@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rl_training.algorithms.dqn import DQN, DQNParams
+from rl_training.envs.masks import seen_space
 from rl_training.envs.types import Spaces
 from rl_training.models.options import options_from
 from rl_training.models.q_network import QNetwork, QOptions, QPolicy
@@ -23,7 +24,7 @@ class DQNLearner(OffPolicyLearner):
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
-        return idle_beside_cnn(spaces.observation, "hidden_sizes", "activation")
+        return idle_beside_cnn(seen_space(spaces), "hidden_sizes", "activation")
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> DQN:

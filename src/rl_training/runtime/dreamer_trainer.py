@@ -48,7 +48,8 @@ class DreamerLearner(ReplayLearner):
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> Dreamer:
-        networks = {"num_bins": params.num_bins, "image_layout": params.image_layout}
+        names = ("num_bins", "image_layout", "torso", "torso_kwargs")
+        networks = {name: getattr(params, name) for name in names}
         return Dreamer(DreamerModel(spaces, SIZES[params.size], **networks), params)
 
     @property

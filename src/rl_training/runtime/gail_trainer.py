@@ -30,6 +30,7 @@ class GAILLearner(PPOLearner):
     Params: ClassVar[type[GAILParams]] = GAILParams
     controls = (*PPOLearner.controls, DISCRIMINATOR_LEARNING_RATE, DISCRIMINATOR_ENTROPY_COEF)
     state_scalars = ("started",)
+    policy_parts = ("head",)
     params: GAILParams
     algorithm: GAIL
 

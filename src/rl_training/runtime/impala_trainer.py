@@ -25,6 +25,7 @@ class IMPALALearner(ActorCriticLearner):
     reads = (LOGPROBS,)
     bears_stale_data = True
     algorithm_class: ClassVar[type[IMPALA]] = IMPALA
+    policy_parts = ("distribution", "head")
     params: VTraceParams
     algorithm: IMPALA
 

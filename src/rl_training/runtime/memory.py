@@ -82,7 +82,7 @@ def network_bytes(config: TrainConfig, spaces: Spaces) -> int:
     params = LiveParams(config.parsed_params().params)
     try:
         algorithm = config.learner_class().build_seeded(params, spaces, seed=0, device=torch.device("meta"))
-    except RuntimeError as error:
+    except (RuntimeError, ConfigError) as error:  # a user's own may refuse to be made without memory
         return BEYOND_COUNTING if "overflow" in str(error) else 0
     return BYTES_PER_WEIGHT * sum(p.numel() for p in algorithm.policy.parameters())
 

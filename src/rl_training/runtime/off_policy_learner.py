@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rl_training.algorithms.off_policy import OffPolicyParams
 from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.data.trees import Tree, to_tensors
+from rl_training.envs.masks import seen_space
 from rl_training.envs.types import Spaces
 from rl_training.models.options import options_from
 from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
@@ -30,7 +31,7 @@ class OffPolicyLearner(ReplayLearner):
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
-        return idle_beside_cnn(spaces.observation, "activation")
+        return idle_beside_cnn(seen_space(spaces), "activation")
 
     @classmethod
     def torso_options(cls, params: Any) -> TorsoOptions:

@@ -26,6 +26,7 @@ class PPGLearner(PPOLearner):
     state_parts = (*PPOLearner.state_parts, "memory")
     defaults_by_kind = ActorCriticLearner.defaults_by_kind
     algorithm_class = PPG
+    policy_parts = ("distribution", "head", "evaluate_auxiliary")
     params: PPGParams
     algorithm: PPG
 
@@ -34,7 +35,7 @@ class PPGLearner(PPOLearner):
         self.memory = PhaseMemory()
 
     @classmethod
-    def build_policy(cls, params: Any, spaces: Spaces) -> MLPPPGModel:
+    def usual_policy(cls, params: Any, spaces: Spaces) -> MLPPPGModel:
         return MLPPPGModel(spaces, cls.model_options(params))
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:

@@ -26,8 +26,9 @@ class RecurrentPPOLearner(PPOLearner):
     algorithm: RecurrentPPO
 
     @classmethod
-    def build_policy(cls, params: Any, spaces: Spaces) -> RecurrentActorCritic:
-        return RecurrentActorCritic(spaces, cls.model_options(params), CoreOptions(params.cell, params.recurrent_size))
+    def usual_policy(cls, params: Any, spaces: Spaces) -> RecurrentActorCritic:
+        core = CoreOptions(params.cell, params.recurrent_size, params.memory_length, params.attention_heads)
+        return RecurrentActorCritic(spaces, cls.model_options(params), core)
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         advantages = self.advantages(rollout)

@@ -27,6 +27,7 @@ class TRPOLearner(ActorCriticLearner):
     Params = TRPOParams
     controls = (LEARNING_RATE, ENT_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM, TARGET_KL, CG_DAMPING)
     algorithm_class = TRPO
+    policy_parts = ("distribution", "head", "actor_torso", "critic_torso", "value_head")
     params: TRPOParams
     algorithm: TRPO
 

@@ -62,8 +62,9 @@ def dream(session: Session, *, context: int = 5, steps: int = 50, seed: int | No
         obs, actions, rewards = _play(session, model, steps, seed)
     if len(rewards) <= context:
         raise ConfigError(f"the episode ended after {len(rewards)} observations; use a smaller context or another seed")
-    seen = model.reader(to_tensors(obs, model.device))
-    features = _open_loop(model, model.encoder(seen), actions, context)
+    obs = to_tensors(obs, model.device)
+    seen = model.reader(obs)
+    features = _open_loop(model, model.encode(obs, seen), actions, context)
     expected = model.decoder(features)
     return Dream(
         _readable(seen), _readable(expected), rewards, model.expected(model.reward(features)).cpu().numpy(), context
