@@ -379,6 +379,7 @@ def test_options_of_a_transformer_are_refused_for_other_memories(tmp_path: Path)
 def test_a_transformer_recalls_what_its_window_holds_and_nothing_older(length: int, learns: bool) -> None:
     """The cue is three steps old when it is asked for: a window of two rows cannot have it."""
     settings: dict[str, Any] = {"rollout_steps": 64, "learning_rate": 3e-3, "num_minibatches": 4, "ent_coef": 0.01}
+    settings |= {"update_epochs": 4, "learning_rate_schedule": "linear"}
     core = {"cell": "transformer", "memory_length": length, "recurrent_size": 32, "attention_heads": 2}
     with closing(RecurrentPPO(RecallEnv, env_kwargs={"n": 3}, num_envs=8, seed=0, **settings, **core)) as agent:
         agent.train(10_000)
