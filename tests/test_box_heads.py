@@ -190,5 +190,5 @@ def test_ppo_learns_a_target_with_either_option(tmp_path: Path) -> None:
     for option, learning_rate in (("squash_actions", 3e-3), ("state_dependent_std", 1e-3)):
         settings = {"rollout_steps": 64, "learning_rate": learning_rate, "log_std_init": -0.5, option: True}
         with closing(PPO(TargetEnv, num_envs=8, seed=0, algo_kwargs=settings, output_dir=str(tmp_path))) as agent:
-            agent.train(8_000)
+            agent.train(8_000, display="none")
             assert agent.evaluate(episodes=200)["return_mean"] > -0.05

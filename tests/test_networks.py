@@ -382,7 +382,7 @@ def test_a_transformer_recalls_what_its_window_holds_and_nothing_older(length: i
     settings |= {"update_epochs": 4, "learning_rate_schedule": "linear"}
     core = {"cell": "transformer", "memory_length": length, "recurrent_size": 32, "attention_heads": 2}
     with closing(RecurrentPPO(RecallEnv, env_kwargs={"n": 3}, num_envs=8, seed=0, **settings, **core)) as agent:
-        agent.train(10_000)
+        agent.train(10_000, display="none")
         score = agent.evaluate(episodes=40)["return_mean"]
     assert score > 0.9 if learns else score < 0.6
 

@@ -61,7 +61,7 @@ class QNetwork(nn.Module):
         return self.legal_means(self(obs), obs)
 
     def legal_means(self, outputs: Tensor, obs: Tree) -> Tensor:
-        """What `outputs` for these observations stand for; of actions that are not legal, as little as can be."""
+        """The expected returns that `outputs` stand for, with as little as can be for actions that are not legal."""
         return self.view.masked(self.returns.mean(outputs), obs)
 
     def draw_noise(self, generator: torch.Generator | None) -> None:
