@@ -202,6 +202,12 @@ def test_a_wrapper_that_fails_is_named_with_its_line() -> None:
         agent_on_scripts(wrappers=[lambda env: None])
 
 
+@pytest.mark.parametrize("wrapper", [[], 3, None, {"a": 1, "b": 2}, "flaten"], ids=str)
+def test_what_is_no_wrapper_is_refused(wrapper: Any) -> None:
+    with pytest.raises(ConfigError, match="wrapper"):
+        agent_on_scripts(wrappers=[wrapper])
+
+
 class Marking(Callback):
     def on_log(self, session: Any, row: dict[str, Any]) -> None:
         row["mark"] = 7.0

@@ -18,6 +18,7 @@ import torch
 from conformance import small_config, train_state
 from rl_training import list_runs, resume_run
 from rl_training.cli import main
+from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.state import read_state, write_state
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpointing import load_checkpoint, load_tree, save_tree
@@ -228,3 +229,11 @@ def test_a_received_state_sets_no_attribute_of_an_environment_but_its_state() ->
     state["classic"]["step"] = "not a method"
     write_state(env, state)
     assert callable(env.step)
+
+
+@pytest.mark.parametrize("backend", ["native", "sync"])
+def test_a_count_of_steps_that_is_none_is_refused(backend: str) -> None:
+    envs = make_envs(EnvSpec("CartPole-v1", backend=backend), 2)
+    envs.reset(0)
+    with pytest.raises(TypeError):
+        envs.load_state_dict({**envs.state_dict(), "steps": {}})

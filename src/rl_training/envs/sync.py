@@ -99,7 +99,7 @@ class SyncEnvs(Envs):
             self._reset(env, seed=0)  # some environments build their world in reset
             write_state(env, saved)
         self._obs = tree_map(np.copy, state["obs"])
-        self._steps = state["steps"]
+        self._steps = int(state["steps"])
         return tree_map(np.copy, self._obs)
 
     def close(self) -> None:

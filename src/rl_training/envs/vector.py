@@ -92,7 +92,7 @@ class VectorEnvs(Envs):
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
         self.reset(seed=0)
         write_state(self.envs, state["envs"])
-        self._ended, self._steps = state["ended"].copy(), state["steps"]
+        self._ended, self._steps = state["ended"].copy(), int(state["steps"])
         self._last_obs = tree_map(np.copy, state["obs"])
         return self._last_obs
 

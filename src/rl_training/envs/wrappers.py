@@ -121,7 +121,7 @@ def parse_wrappers(specs: Sequence[Any]) -> list[tuple[Any, Any]]:
             raise ConfigError(f"a wrapper is one name, or one name with its argument, got {dict(spec)}")
         wrapper, argument = next(iter(spec.items())) if isinstance(spec, Mapping) else (spec, None)
         is_code = callable(wrapper) or names_code(wrapper) or str(wrapper).startswith(PYTHON_PREFIX)
-        if not is_code and wrapper not in WRAPPERS:
+        if not is_code and str(wrapper) not in WRAPPERS:
             raise ConfigError(f"unknown wrapper {wrapper!r}; {did_you_mean(wrapper, WRAPPERS)}")
         parsed.append((wrapper, argument))
     return parsed
