@@ -215,6 +215,12 @@ def test_predict_answers_with_actions(capsys: pytest.CaptureFixture[str], run_di
     assert "(4,)" in err
 
 
+def test_predict_says_what_is_no_number(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
+    code, _, err = run_cli(capsys, "predict", run_dir, "--obs", '["a", 1]')
+    assert code == 2
+    assert '--obs is not JSON of numbers: ["a", 1]' in err
+
+
 def test_list_and_show(capsys: pytest.CaptureFixture[str], run_dir: str) -> None:
     code, out, _ = run_cli(capsys, "list", "--json")
     assert code == 0

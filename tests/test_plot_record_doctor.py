@@ -318,6 +318,25 @@ def test_record_refuses_what_it_cannot_write(tmp_path: Path, run_dir: Path, monk
     session.close()
 
 
+@pytest.mark.parametrize("verb", [("record",), ("record-demos", "--episodes", "1")])
+def test_a_path_that_cannot_be_written_is_told_before_anything_is_played(
+    verb: tuple[str, ...], run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main([*verb, str(run_dir), "--output", str(tmp_path / "file" / "play.gif")]) == 2
+    assert "error: cannot write" in capsys.readouterr().err
+
+
+def test_episodes_are_watched_in_a_window(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert main(["watch", str(run_dir), "--episodes", "2", "--fps", "1000", "--max-steps", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"returns": [3.0, 3.0]}
+    assert main(["watch", str(run_dir), "--fps", "0"]) == 2
+    assert "fps must be greater than 0" in capsys.readouterr().err
+
+
 def test_doctor_reports_and_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -89,5 +89,14 @@ def add_trust(parser: argparse.ArgumentParser, *, needs_env: bool = True) -> Non
     parser.add_argument("--trust", action="store_true", help="import what the run names, though a stranger made it")
 
 
+def add_playing(parser: argparse.ArgumentParser) -> None:
+    """For verbs that show episodes."""
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
+    parser.add_argument("--fps", type=float, metavar="N", help="frames per second; default: the environment's own")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the episodes; default: the run's own")
+    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="cut longer episodes")
+
+
 def which_checkpoint(args: argparse.Namespace) -> str | int:
     return int(args.checkpoint) if args.checkpoint.isdigit() else args.checkpoint

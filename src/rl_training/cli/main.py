@@ -67,14 +67,19 @@ VERBS = {
     ),
     "list": Verb("algorithms, presets, environments or runs", "list", ("rl-training list", "rl-training list runs")),
     "show": Verb(
-        "a preset or a run with every default written out",
+        "a preset or a run with every default written out, or an algorithm's parameters",
         "show",
-        ("rl-training show ppo/cartpole", "rl-training show RUN"),
+        ("rl-training show ppo", "rl-training show ppo/cartpole", "rl-training show RUN"),
     ),
     "plot": Verb(
         "learning curves, with the controls beneath",
         "plot",
         ("rl-training plot RUN --output curve.png", "rl-training plot runs/ppo/CartPole-v1/* --output seeds.svg"),
+    ),
+    "watch": Verb(
+        "episodes in a window",
+        "watch",
+        ("rl-training watch RUN", "rl-training watch latest --checkpoint best --episodes 3 --fps 30"),
     ),
     "record": Verb(
         "a video of episodes",

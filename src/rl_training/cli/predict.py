@@ -43,4 +43,9 @@ def _read(flag: str, text: str) -> Any:
 
 
 def _arrays(tree: Any) -> Any:
-    return {key: _arrays(value) for key, value in tree.items()} if isinstance(tree, dict) else np.array(tree)
+    if isinstance(tree, dict):
+        return {key: _arrays(value) for key, value in tree.items()}
+    array = np.array(tree)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{json.dumps(tree)[:80]} has something else in it")
+    return array

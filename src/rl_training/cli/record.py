@@ -6,7 +6,7 @@ import argparse
 import os
 from contextlib import closing
 
-from rl_training.cli.flags import add_run, add_trust, which_checkpoint
+from rl_training.cli.flags import add_playing, add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
 from rl_training.runtime.opening import load_session
 from rl_training.tools.record import record_episodes
@@ -16,11 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_trust(parser)
     parser.add_argument("--output", required=True, metavar="FILE", help="play.mp4 or play.gif")
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
-    parser.add_argument("--fps", type=float, metavar="N", help="frames per second; default: the environment's own")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the episodes; default: the run's own")
-    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
-    parser.add_argument("--max-steps", type=int, metavar="N", help="cut longer episodes")
+    add_playing(parser)
 
 
 def run(args: argparse.Namespace) -> Answer:

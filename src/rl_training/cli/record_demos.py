@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rl_training.cli.flags import add_run, add_trust, which_checkpoint
 from rl_training.cli.main import Answer
+from rl_training.experiment.files import refuse_unwritable
 from rl_training.runtime.opening import load_session
 from rl_training.tools.demonstrations import record_demonstrations
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Answer:
+    refuse_unwritable(args.output)
     session = load_session(args.run, which=which_checkpoint(args), env=args.env, trust=args.trust)
     try:
         demos = record_demonstrations(

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from rl_training.errors import RLTrainingError
+from rl_training.errors import ConfigError, RLTrainingError
 
 NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -28,6 +28,17 @@ def naming_failures(path: Path | str, error_class: type[RLTrainingError] = RLTra
         yield
     except OSError as error:
         raise error_class(f"cannot write {path}: {cause_of(error)}") from error
+
+
+def refuse_unwritable(path: Path | str) -> None:
+    """Finds out before the work begins whether its result can be written; the folders above are made."""
+    path = Path(path)
+    is_new = not path.exists()
+    with naming_failures(path, ConfigError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
 
 
 def open_to_append(path: Path) -> TextIO:

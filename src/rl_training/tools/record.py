@@ -19,6 +19,7 @@ from rl_training.data.trees import to_observations, tree_map
 from rl_training.envs.factory import EnvSpec, choose_backend, make_env, make_envs
 from rl_training.envs.sources import is_instance
 from rl_training.errors import ConfigError, EnvironmentFault, import_extra
+from rl_training.experiment.files import refuse_unwritable
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.session import EVALUATION, Session, derive_seed
 
@@ -52,16 +53,19 @@ class Screen(Protocol):
 class RenderedEnv:
     """A single environment that draws itself."""
 
+    render_mode = "rgb_array"
+
     def __init__(self, spec: EnvSpec) -> None:
         self.name = spec.name
         self._is_ours = not is_instance(spec.source)
+        wanted = self.render_mode
         try:
-            self.env = make_env(spec, render_mode="rgb_array") if self._is_ours else make_env(spec)
+            self.env = make_env(spec, render_mode=wanted) if self._is_ours else make_env(spec)
         except EnvironmentFault as error:
-            raise EnvironmentFault(f"{self.name} cannot be made with render_mode='rgb_array': {error}") from error
-        if not self._is_ours and self.env.render_mode != "rgb_array":
+            raise EnvironmentFault(f"{self.name} cannot be made with render_mode={wanted!r}: {error}") from error
+        if not self._is_ours and self.env.render_mode != wanted:
             mode = self.env.render_mode
-            raise EnvironmentFault(f"{self.name} has render_mode={mode!r}; make it with render_mode='rgb_array'")
+            raise EnvironmentFault(f"{self.name} has render_mode={mode!r}; make it with render_mode={wanted!r}")
         self.fps = float(self.env.metadata.get("render_fps") or DEFAULT_FPS)
 
     def reset(self, seed: int) -> Any:
@@ -143,26 +147,34 @@ def record_episodes(
     """Plays episodes, each at most `max_steps` long, on an environment of its own, into an mp4 or a gif."""
     output = Path(output)
     open_writer = video_writer(output)
-    if episodes < 1:
-        raise ConfigError(f"episodes: at least 1, got {episodes}")
-    chosen = derive_seed(session.config.seed, EVALUATION, session.progress.global_step) if seed is None else seed
-    returns, frames = np.zeros(episodes), 0
-    spec = session.config.env_spec(session.env, evaluation=True)
-    session.lend_envs()
-    with session.kernels(), closing(open_screen(spec)) as screen:
-        players = (
-            play(session.policy, screen, episode=i, seed=chosen + i, deterministic=deterministic)
-            for i in range(episodes)
-        )
-        shots = chain.from_iterable(islice(player, max_steps and max_steps + 1) for player in players)
+    refuse_unwritable(output)
+    returns, frames = [0.0] * episodes, 0
+    with session.kernels(), closing(open_screen(evaluation_spec(session))) as screen:
+        shots = play_all(session, screen, episodes, seed=seed, deterministic=deterministic, max_steps=max_steps)
         first = next(shots)  # an environment that cannot render fails here, before there is a file
-        output.parent.mkdir(parents=True, exist_ok=True)
         with closing(open_writer(fps or screen.fps)) as writer:
             for shot in chain([first], shots):
                 writer.append_data(shot.frame)
                 returns[shot.episode] += shot.reward
                 frames += 1
-    return Recording(output, tuple(returns.tolist()), frames)
+    return Recording(output, tuple(returns), frames)
+
+
+def evaluation_spec(session: Session) -> EnvSpec:
+    session.lend_envs()
+    return session.config.env_spec(session.env, evaluation=True)
+
+
+def play_all(
+    session: Session, screen: Screen, episodes: int, *, seed: int | None, deterministic: bool, max_steps: int | None
+) -> Iterator[Shot]:
+    """Episodes on a screen, shot by shot; without a seed as evaluations at this step are."""
+    if episodes < 1:
+        raise ConfigError(f"episodes: at least 1, got {episodes}")
+    first = derive_seed(session.config.seed, EVALUATION, session.progress.global_step) if seed is None else seed
+    for episode in range(episodes):
+        player = play(session.policy, screen, episode=episode, seed=first + episode, deterministic=deterministic)
+        yield from islice(player, max_steps and max_steps + 1)
 
 
 def play(policy: Policy, screen: Screen, *, episode: int, seed: int, deterministic: bool) -> Iterator[Shot]:
