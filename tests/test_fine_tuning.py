@@ -22,7 +22,7 @@ from support import ContextualBandit
 
 @pytest.mark.parametrize("algo", [algo for algo in REGISTRY if algo in SMALL])
 def test_a_session_starts_with_what_another_has_learned_and_with_nothing_else(algo: str, tmp_path: Path) -> None:
-    run, source = train_state(small_config(algo, tmp_path))
+    run, source = train_state(small_config(algo, tmp_path, total_timesteps=128))
     session = Session(small_config(algo, tmp_path, seed=1))
     fresh = Session(small_config(algo, tmp_path, seed=1)).learner.state_dict()
     start_from(session, run)

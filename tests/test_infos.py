@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from conformance import differences, small_config, train_state, training_rows
 from rl_training import PPO, evaluate_checkpoint, resume_run
+from rl_training.data.fragments import side_by_side, to_fragment
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.infos import numbers_in
 from rl_training.envs.multitask import MultiTaskEnvs
@@ -19,6 +21,7 @@ from rl_training.envs.types import Envs
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.runtime.collector import EpisodeTracker
 from rl_training.runtime.evaluation import score_text
+from rl_training.runtime.session import Session
 from support import HiddenWalk, ProtocolWalk, ScriptedEnv
 
 
@@ -114,6 +117,13 @@ def test_metrics_and_evaluations_have_the_means_and_the_rate_of_success(tmp_path
     assert evaluation.row()["eval_success_rate"] == 1.0
     assert evaluation.row()["eval_info/height"] == pytest.approx(14 / 3)
     assert "success 100%" in score_text(evaluation.summary())
+
+
+def test_rollouts_from_other_processes_bring_it_along(tmp_path: Path) -> None:
+    with closing(Session(small_config("ppo", tmp_path, backend="auto"), env=TellingEnv)) as session:
+        rollout = session.collect()
+    assert dict(rollout.episodes[0].infos) == pytest.approx(THREE_STEPS)
+    assert side_by_side([to_fragment(rollout)]).episodes == rollout.episodes
 
 
 def test_an_agent_reports_the_rate_of_success() -> None:

@@ -75,8 +75,11 @@ def test_a_registered_algorithm_has_its_class_its_name_and_its_presets(
     flags = ["--output-dir", str(tmp_path / "runs"), "--display", "none"]
     assert main(["train", "shy_ppo", "--env", "CartPole-v1", "--total-timesteps", "64", *flags]) == 0
     assert main(["train", "--config", "shy_ppo/cartpole", *flags]) == 0
-    assert main(["list", "algorithms"]) == 0
-    assert "Shy PPO" in capsys.readouterr().out
+    assert main(["list", "algorithms"]) == main(["list", "presets"]) == main(["show", "shy_ppo"]) == 0
+    told = capsys.readouterr().out
+    assert "Shy PPO" in told
+    assert "shy_ppo/cartpole" in told
+    assert "how much of each update is left undone" in told
     with pytest.raises(ConfigError, match="did you mean 'shyness'"):
         ShyPPO("CartPole-v1", shynes=1.0)
 
