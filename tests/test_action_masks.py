@@ -214,7 +214,7 @@ def assert_predicts_legal_actions(run_dir: Path, source: str) -> None:
     session.close()
 
 
-@pytest.mark.parametrize("algo", POLICY_GRADIENTS)
+@pytest.mark.parametrize("algo", [*POLICY_GRADIENTS, "dreamer"])
 def test_multi_discrete_actions_are_masked_choice_by_choice(algo: str, tmp_path: Path) -> None:
     source = "info" if algo != "ppo" else "method"
     _, state = train_state(masked_config(algo, tmp_path, env="MaskedPairs", source=source))
