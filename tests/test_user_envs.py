@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from conformance import differences, train_state
+import rl_training
+from conformance import differences, small_config, train_state
 from rl_training import A2C, PPO, evaluate_checkpoint, resume_run
 from rl_training.cli import main
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentFault
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import make_config
+from rl_training.experiment.registry import REGISTRY
 from support import ContextualBandit, HiddenWalk, ProtocolWalk, ScriptedEnv
 
 SMALL: dict[str, Any] = {"rollout_steps": 8, "num_minibatches": 1, "update_epochs": 1}
@@ -64,6 +66,16 @@ def test_an_instance_trains_and_evaluates_as_the_one_environment_it_is() -> None
     agent.close()
     env.reset()  # the user made it, so that only the user closes it
     env.step(0)
+
+
+@pytest.mark.parametrize("algo", list(REGISTRY))
+def test_every_managed_class_takes_an_instance(algo: str, tmp_path: Path) -> None:
+    config = small_config(algo, tmp_path)
+    managed = getattr(rl_training, REGISTRY[algo].class_name)
+    agent = managed(gym.make(config.env_id, max_episode_steps=20), eval_episodes=0, **config.algo_kwargs)
+    assert agent.config.num_envs == 1
+    agent.train(32)
+    assert agent.evaluate(episodes=1)["length_max"] <= 20
 
 
 def test_an_instance_for_several_environments_is_refused_with_the_cure() -> None:
