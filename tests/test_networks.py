@@ -6,6 +6,7 @@ import json
 import shutil
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from rl_training.models.torsos import TORSOS, ImageTorso, VectorTorso, make_tors
 from rl_training.runtime.manager import resume_run
 from rl_training.runtime.opening import load_policy
 from rl_training.runtime.session import Session
+from rl_training.runtime.threads import default_threads
 from rl_training.runtime.workflows import load_session, predict
 from support import DictEnv, RecallEnv, policy_options, torso_options
 
@@ -128,6 +130,17 @@ def test_grids_are_not_normalised() -> None:
     codes = spaces.Box(0, 10, (8, 8), np.int64)
     policy = ActorCritic(Spaces(codes, spaces.Discrete(3)), policy_options(normalize_obs=True))
     assert policy.normalizer.stats is None
+
+
+def test_grids_are_computed_with_one_thread_and_pictures_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second thread made 7 × 7 codes three times as dear."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    threads = [
+        default_threads(SimpleNamespace(spaces=Spaces(space, spaces.Discrete(2))))
+        for space in (MINIGRID, spaces.Dict({"a": MINIGRID}), IMAGE, spaces.Dict({"a": MINIGRID, "b": IMAGE}))
+    ]
+    assert threads == [1, 1, 2, 2]
 
 
 # ---- one's own

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError
-from rl_training.models.images import image_format
+from rl_training.models.images import image_format, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, orthogonal
 
 SMALLEST_GRID, LARGEST_GRID = 4, 15
@@ -30,6 +30,13 @@ def is_grid(space: gym.Space) -> bool:
         return False
     shorter, longer = sorted(shape)[-2:]
     return shorter >= SMALLEST_GRID and longer <= LARGEST_GRID
+
+
+def has_picture(space: gym.Space) -> bool:
+    """Whether any part is an image and no grid."""
+    if isinstance(space, spaces.Dict):
+        return any(has_picture(part) for part in space.values())
+    return is_image(space) and not is_grid(space)
 
 
 def num_codes(space: gym.Space) -> int | None:

@@ -8,12 +8,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rl_training.envs.types import Envs
-from rl_training.models.images import has_image
+from rl_training.models.grids import has_picture
 
 
 def default_threads(envs: Envs) -> int:
-    """Small networks lose time to a second thread; images gain, up to what `OMP_NUM_THREADS` allows."""
-    if not has_image(envs.spaces.observation):
+    """Small networks, grids' too, lose time to a second thread; images gain, up to what `OMP_NUM_THREADS` allows."""
+    if not has_picture(envs.spaces.observation):
         return 1
     allowed = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level
     cores = os.cpu_count() or 1
