@@ -181,7 +181,7 @@ def shifted(env: gym.Env, by: float = 100.0) -> gym.Env:
 WRAPPERS = [shifted, "test_python_surface:shifted", {"test_python_surface:shifted": 100}]
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS, ids=str)
+@pytest.mark.parametrize("wrapper", WRAPPERS, ids=["object", "name", "options"])
 def test_a_wrapper_may_be_an_object_or_the_name_of_one(wrapper: Any, tmp_path: Path) -> None:
     agent = agent_on_scripts(wrappers=[wrapper])
     assert agent.evaluate(1)["return_mean"] == 306
@@ -213,7 +213,7 @@ class Marking(Callback):
         row["mark"] = 7.0
 
 
-@pytest.mark.parametrize("callback", [Marking(), Marking, "test_python_surface:Marking"], ids=str)
+@pytest.mark.parametrize("callback", [Marking(), Marking, "test_python_surface:Marking"], ids=["object", "class", "name"])
 def test_a_callback_may_be_an_object_a_class_or_a_name(callback: Any, tmp_path: Path) -> None:
     agent = agent_on_scripts(callbacks=[callback])
     agent.train(16)
