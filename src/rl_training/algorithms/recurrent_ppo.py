@@ -20,6 +20,7 @@ class RecurrentPPOParams(PPOParams):
     attention_heads: PositiveInt = Field(4, description="heads of a transformer, which share its width")
     sequence_length: PositiveInt | None = Field(None, description="rows of a sequence; default: the whole rollout")
     hidden_sizes: tuple[PositiveInt, ...] = (64,)
+    update_epochs: PositiveInt = 10
 
     def idle(self) -> dict[str, str]:
         lengths = () if self.cell == "transformer" else ("memory_length", "attention_heads")

@@ -425,7 +425,7 @@ class RecurrentPPO(Agent):
         clip_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         clip_coef_warmup_steps: int = ...,
         clip_value_loss: bool = False,
-        update_epochs: int = 4,
+        update_epochs: int = 10,
         num_minibatches: int = 4,
         batch_size: int | None = None,
         target_kl: float | None = None,
