@@ -7,7 +7,7 @@ import warnings
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Batch
@@ -25,6 +25,8 @@ from rl_training.search.policy import SearchPolicy
 
 class PlannerParams(ReplayParams):
     """The parameters of MuZero and its kin."""
+
+    chooses_latents: ClassVar[bool] = True  # whether latents may be vectors or planes
 
     learning_rate: PositiveFloat = Field(1e-3, description="step size of the optimizer")
     gamma: float = Field(0.997, ge=0, le=1, description="discount of a step")
@@ -54,13 +56,30 @@ class PlannerParams(ReplayParams):
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     torso: OwnNetwork = Field(None, description=TORSO)
     torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
-    latent_size: PositiveInt = Field(64, description="width of a latent state")
+    latent: Literal["auto", "vector", "planes"] = Field(
+        "auto",
+        description="form of latent states: a vector, or planes between residual towers; auto: planes for images and "
+        "boards, unless a cnn or a torso is named",
+    )
+    latent_size: PositiveInt | None = Field(
+        None, description="width of a latent vector (default 64), or channels of latent planes (16)"
+    )
+    residual_blocks: PositiveInt = Field(1, description="of each tower of latent planes")
     hidden_size: PositiveInt = Field(128, description="of dynamics and prediction")
     normalize_obs: bool = Field(True, description="bring observations to mean 0 and deviation 1, by running statistics")
     support_size: PositiveInt = Field(25, description="bins on each side of 0; a return of 500 is about 22")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_named_network_ends_in_a_vector(cls, given: Any) -> Any:
+        is_named = cls.chooses_latents and (given.get("cnn") is not None or given.get("torso") is not None)
+        return {**given, "latent": "vector"} if is_named and "latent" not in given else given
+
     def idle(self) -> dict[str, str]:
-        return idle_beside_own(self.torso, None)
+        """The parameters of the form that latents do not have."""
+        names = {"planes": ("cnn", "hidden_sizes", "torso", "torso_kwargs"), "vector": ("residual_blocks",)}
+        idle = dict.fromkeys(names.get(self.latent, ()), f"with latent {self.latent!r}")
+        return idle | idle_beside_own(self.torso, None)
 
 
 class MuZeroParams(PlannerParams):

@@ -40,6 +40,7 @@ def latent_loss(imagined: Tensor, observed: Tensor, known: Tensor) -> Tensor:
 
 
 class ScaleZeroParams(GumbelMuZeroParams):
+    chooses_latents = False
     num_simulations: PositiveInt = 8
     fresh_bootstraps: bool = True
     latent_size: PositiveInt = Field(64, description="width of the transformer")
@@ -53,6 +54,10 @@ class ScaleZeroParams(GumbelMuZeroParams):
     adapter_stages: int = Field(0, ge=0, description="stages of low-rank changes to a frozen transformer")
     adapter_rank: PositiveInt = Field(8, description="of a low-rank change")
     stage_updates: PositiveInt = Field(5_000, description="updates before the next stage begins")
+
+    def idle(self) -> dict[str, str]:
+        names = ("latent", "residual_blocks")
+        return super().idle() | dict.fromkeys(names, "in ScaleZero, whose latents are tokens of a transformer")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> ScaleZeroParams:

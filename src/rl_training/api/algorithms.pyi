@@ -963,7 +963,9 @@ class MuZero(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
-        latent_size: width of a latent state
+        latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
+        latent_size: width of a latent vector (default 64), or channels of latent planes (16)
+        residual_blocks: of each tower of latent planes
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         support_size: bins on each side of 0; a return of 500 is about 22
@@ -1017,7 +1019,9 @@ class MuZero(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
-        latent_size: int = 64,
+        latent: Literal['auto', 'vector', 'planes'] = 'auto',
+        latent_size: int | None = None,
+        residual_blocks: int = 1,
         hidden_size: int = 128,
         normalize_obs: bool = True,
         support_size: int = 25,
@@ -1064,7 +1068,9 @@ class GumbelMuZero(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
-        latent_size: width of a latent state
+        latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
+        latent_size: width of a latent vector (default 64), or channels of latent planes (16)
+        residual_blocks: of each tower of latent planes
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         support_size: bins on each side of 0; a return of 500 is about 22
@@ -1116,7 +1122,9 @@ class GumbelMuZero(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
-        latent_size: int = 64,
+        latent: Literal['auto', 'vector', 'planes'] = 'auto',
+        latent_size: int | None = None,
+        residual_blocks: int = 1,
         hidden_size: int = 128,
         normalize_obs: bool = True,
         support_size: int = 25,
@@ -1159,7 +1167,9 @@ class EfficientZero(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
-        latent_size: width of a latent state
+        latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
+        latent_size: width of a latent vector (default 64), or channels of latent planes (16)
+        residual_blocks: of each tower of latent planes
         hidden_size: of dynamics and prediction
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         support_size: bins on each side of 0; a return of 500 is about 22
@@ -1221,7 +1231,9 @@ class EfficientZero(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
-        latent_size: int = 64,
+        latent: Literal['auto', 'vector', 'planes'] = 'auto',
+        latent_size: int | None = None,
+        residual_blocks: int = 1,
         hidden_size: int = 128,
         normalize_obs: bool = True,
         support_size: int = 25,
@@ -1276,7 +1288,9 @@ class ScaleZero(Agent):
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
         latent_size: width of the transformer
+        residual_blocks: of each tower of latent planes
         hidden_size: of an expert
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         support_size: bins on each side of 0; a return of 500 is about 22
@@ -1337,7 +1351,9 @@ class ScaleZero(Agent):
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
+        latent: Literal['auto', 'vector', 'planes'] = 'auto',
         latent_size: int = 64,
+        residual_blocks: int = 1,
         hidden_size: int = 128,
         normalize_obs: bool = True,
         support_size: int = 25,

@@ -41,11 +41,11 @@ class EfficientZeroModel(MuZeroModel):
     def __init__(self, spaces: Spaces, options: EfficientZeroOptions) -> None:
         super().__init__(spaces, options)
         self.lstm_size, self.lstm_horizon = options.lstm_size, options.lstm_horizon
-        self.lstm = nn.LSTMCell(options.hidden_size, options.lstm_size)
+        self.lstm = nn.LSTMCell(self.dynamics.out_features, options.lstm_size)
         self.reward_head = zeroed(nn.Linear(options.lstm_size, len(self.support)))
         width = options.projection_size
         self.projector = nn.Sequential(
-            nn.Linear(options.latent_size, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, width)
+            nn.Linear(self.latent_size, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, width)
         )
         self.predictor = nn.Sequential(nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, width))
 

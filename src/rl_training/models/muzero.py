@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import gymnasium as gym
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces as gym_spaces
@@ -14,17 +15,23 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.images import is_image
 from rl_training.models.masking import ObsView
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
+from rl_training.models.planes import PlanesHead, PlanesLayers, PlanesStep, PlanesTorso, tower
 from rl_training.models.torsos import Torso, TorsoOptions, make_torso
 from rl_training.ops.transforms import expected_value, signed_hyperbolic, signed_parabolic, two_hot
+
+VECTOR_SIZE, PLANE_CHANNELS = 64, 16  # of latents, where no size is given
 
 
 @dataclass(frozen=True)
 class MuZeroOptions:
     torso: TorsoOptions
-    latent_size: int
+    latent: Literal["auto", "vector", "planes"]
+    latent_size: int | None
+    residual_blocks: int
     hidden_size: int
     support_size: int
     normalize_obs: bool
@@ -67,6 +74,13 @@ def with_biases(torso: Torso) -> Torso:
                 assert isinstance(layer, nn.Linear)
                 nn.init.uniform_(layer.bias, -(layer.in_features**-0.5), layer.in_features**-0.5)
     return torso
+
+
+def has_planes(space: gym.Space, latent: Literal["auto", "vector", "planes"]) -> bool:
+    """Whether latents of observations of the space are planes, which by themselves images and boards have."""
+    if latent == "planes" and not is_image(space):
+        raise ConfigError(f"latent: planes needs images or boards, with two or three axes; got {space}")
+    return latent != "vector" and is_image(space)
 
 
 class PlanningModel(nn.Module):
@@ -118,21 +132,40 @@ class PlanningModel(nn.Module):
 
 
 class MuZeroModel(PlanningModel):
-    """Latents are vectors in [0, 1]."""
+    """Latents are rows in [0, 1]: vectors between MLPs, or the planes of an image or board between residual towers."""
 
     def __init__(self, spaces: Spaces, options: MuZeroOptions) -> None:
         super().__init__(spaces, options.support_size)
-        self.latent_size = options.latent_size
-        bins = len(self.support)
         self.normalizer = ObsNormalizer(self.view.space) if options.normalize_obs else None
-        self.torso = with_biases(make_torso(self.view.space, options.torso))
-        self.project = nn.Linear(self.torso.out_features, options.latent_size)
-        self.dynamics = MLP(options.latent_size + self.num_actions, [options.hidden_size], "relu")
-        self.next_latent = nn.Linear(options.hidden_size, options.latent_size)
-        self.reward_head = zeroed(nn.Linear(options.hidden_size, bins))
-        self.prediction = MLP(options.latent_size, [options.hidden_size], "relu")
-        self.policy_head = zeroed(nn.Linear(options.hidden_size, self.num_actions))
-        self.value_head = zeroed(nn.Linear(options.hidden_size, bins))
+        if has_planes(self.view.space, options.latent):
+            self._make_towers(self.view.space, options)
+        else:
+            self._make_mlps(self.view.space, options)
+
+    def _make_mlps(self, space: gym.Space, options: MuZeroOptions) -> None:
+        size, hidden, bins = options.latent_size or VECTOR_SIZE, options.hidden_size, len(self.support)
+        self.latent_size = size
+        self.torso = with_biases(make_torso(space, options.torso))
+        self.project: nn.Module = nn.Linear(self.torso.out_features, size)
+        self.dynamics: Any = MLP(size + self.num_actions, [hidden], "relu")
+        self.next_latent: nn.Module = nn.Linear(hidden, size)
+        self.reward_head: nn.Module = zeroed(nn.Linear(hidden, bins))
+        self.prediction: Any = MLP(size, [hidden], "relu")
+        self.policy_head: nn.Module = zeroed(nn.Linear(hidden, self.num_actions))
+        self.value_head: nn.Module = zeroed(nn.Linear(hidden, bins))
+
+    def _make_towers(self, space: gym.Space, options: MuZeroOptions) -> None:
+        blocks, hidden, bins = options.residual_blocks, options.hidden_size, len(self.support)
+        channels = options.latent_size or PLANE_CHANNELS
+        self.torso = PlanesTorso(space, options.torso.image_layout, channels=channels, blocks=blocks)
+        shape, self.latent_size = self.torso.shape, self.torso.out_features
+        self.project = nn.Identity()
+        self.dynamics = PlanesStep(shape, self.num_actions, blocks)
+        self.next_latent = PlanesLayers(shape, nn.Conv2d(channels, channels, 3, padding=1))
+        self.reward_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, bins)))
+        self.prediction = PlanesLayers(shape, nn.Sequential(tower(channels, blocks), nn.ReLU()))
+        self.policy_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, self.num_actions)))
+        self.value_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, bins)))
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""

@@ -32,6 +32,7 @@ ALONE = ""  # the column of a task that is the only one
 class ScaleZeroOptions(MuZeroOptions):
     """`latent_size` is the width of the transformer, `hidden_size` that of an expert."""
 
+    latent_size: int
     transformer: TransformerOptions
     context: int  # imagined steps
 

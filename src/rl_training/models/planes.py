@@ -1,0 +1,106 @@
+"""Latent planes: states that keep the layout of an image or a board, in residual towers (Schrittwieser et al., 2020).
+
+Searches and updates see latents as rows `[B, C · H · W]`; the modules here fold them into planes and out again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rl_training.envs.types import ImageLayout
+from rl_training.models.images import image_format
+from rl_training.models.torsos import ResidualBlock, Torso
+
+LARGEST_SIDE = 8  # of a plane: larger images are halved until they fit
+HEAD_CHANNELS = 4  # that a tower's planes are reduced to before a head reads them
+
+
+@dataclass(frozen=True)
+class PlaneShape:
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        return self.channels * self.height * self.width
+
+    def folded(self, rows: Tensor) -> Tensor:
+        """Rows `[B, C · H · W]` as planes `[B, C, H, W]`."""
+        return rows.unflatten(-1, (self.channels, self.height, self.width))
+
+
+def tower(channels: int, blocks: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(channels) for _ in range(blocks)))
+
+
+class PlanesTorso(Torso):
+    """Images → latent planes, as rows: halved by strides until no side is over 8, then residual blocks."""
+
+    def __init__(self, space: gym.Space, layout: ImageLayout, *, channels: int, blocks: int) -> None:
+        super().__init__()
+        self.format = image_format(space, layout)
+        found, height, width = self.format.shape
+        layers: list[nn.Module] = []
+        while max(height, width) > LARGEST_SIDE:
+            layers += [nn.Conv2d(found, channels, 3, stride=2, padding=1), nn.ReLU()]
+            found, height, width = channels, (height + 1) // 2, (width + 1) // 2
+        if not layers:
+            layers = [nn.Conv2d(found, channels, 3, padding=1)]
+        self.layers = nn.Sequential(*layers, tower(channels, blocks))
+        self.shape = PlaneShape(channels, height, width)
+        self.out_features = self.shape.size
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.layers(self.format.pixels(obs)).flatten(1)
+
+
+class PlanesStep(nn.Module):
+    """Latents and one-hot actions side by side → the planes that a step's reward and successor are read from.
+
+    An action enters as a plane of its own, filled with 1 where it was taken.
+    """
+
+    def __init__(self, shape: PlaneShape, num_actions: int, blocks: int) -> None:
+        super().__init__()
+        self.shape, self.num_actions = shape, num_actions
+        self.enter = nn.Conv2d(shape.channels + num_actions, shape.channels, 3, padding=1)
+        self.tower = tower(shape.channels, blocks)
+        self.out_features = shape.size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        rows, actions = inputs.split([self.shape.size, self.num_actions], dim=-1)
+        latents = self.shape.folded(rows)
+        filled = actions[..., None, None].expand(-1, -1, self.shape.height, self.shape.width)
+        return F.relu(self.tower(latents + self.enter(torch.cat([latents, filled], dim=1)))).flatten(1)
+
+
+class PlanesLayers(nn.Module):
+    """Convolutional layers from planes to planes, both as rows."""
+
+    def __init__(self, shape: PlaneShape, layers: nn.Module) -> None:
+        super().__init__()
+        self.shape, self.layers, self.out_features = shape, layers, shape.size
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layers(self.shape.folded(rows)).flatten(1)
+
+
+class PlanesHead(nn.Module):
+    """Planes, as rows → a few channels → a hidden layer → numbers."""
+
+    def __init__(self, shape: PlaneShape, hidden: int, last: nn.Linear) -> None:
+        super().__init__()
+        self.shape = shape
+        self.reduce = nn.Conv2d(shape.channels, HEAD_CHANNELS, 1)
+        self.hidden = nn.Linear(HEAD_CHANNELS * shape.height * shape.width, hidden)
+        self.last = last
+
+    def forward(self, rows: Tensor) -> Tensor:
+        reduced = F.relu(self.reduce(self.shape.folded(rows))).flatten(1)
+        return self.last(F.relu(self.hidden(reduced)))
