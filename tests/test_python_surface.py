@@ -213,7 +213,9 @@ class Marking(Callback):
         row["mark"] = 7.0
 
 
-@pytest.mark.parametrize("callback", [Marking(), Marking, "test_python_surface:Marking"], ids=["object", "class", "name"])
+@pytest.mark.parametrize(
+    "callback", [Marking(), Marking, "test_python_surface:Marking"], ids=["object", "class", "name"]
+)
 def test_a_callback_may_be_an_object_a_class_or_a_name(callback: Any, tmp_path: Path) -> None:
     agent = agent_on_scripts(callbacks=[callback])
     agent.train(16)

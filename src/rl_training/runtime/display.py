@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
@@ -144,11 +145,9 @@ class NotebookDisplay(_Watching):
     """One line that is written over; at the end the results stay as a table."""
 
     def __init__(self, total_steps: int, readings: Readings, *, clock: Clock) -> None:
-        from IPython.display import display
-
         super().__init__(total_steps, readings, clock)
-        self._show = display
-        self._line = display(_as_text(""), raw=True, display_id=True)
+        self._show: Any = importlib.import_module("IPython.display").display
+        self._line = self._show(_as_text(""), raw=True, display_id=True)
         self._progress = ""
 
     def update(self, row: Row, step: int) -> None:
