@@ -117,8 +117,7 @@ def report(family: Family, rounds: list[Round], memory: dict[str, float]) -> str
     lines = [
         f"{date.today()}, {machine}; {versions}.",
         "",
-        f"The work: {family.algo} on {family.env_id}, {family.rollout_steps} steps of each environment, "
-        f"{family.epochs} epochs of {family.minibatches} minibatches. Ours logs to its files, "
+        f"The work: {family.algo} on {family.env_id}, {family.work}. Ours logs to its files, "
         f"{family.peer.replace(':', '.')} steps a DummyVecEnv; nothing is evaluated or saved."
         + (FLOOR if family.has_floor else ""),
         "",

@@ -36,6 +36,13 @@ class Family:
     least_iterations: int = 10  # that are timed, so that their noise averages out
     normalizes: bool = False  # observations and rewards, by running statistics
     has_floor: bool = False  # whether `peers.floor` is the floor of this work
+    replays: str = ""  # what an update replays, where updates are no passes over the rollout
+
+    @property
+    def work(self) -> str:
+        """The work of an iteration, in words."""
+        passes = f"{self.epochs} epochs of {self.minibatches} minibatches"
+        return f"{self.rollout_steps} steps of each environment, {self.replays or passes}"
 
     def iterations(self, envs: int) -> int:
         """Timed iterations."""
@@ -171,5 +178,54 @@ TRPO_HALFCHEETAH = replace(
     normalizes=True,
 )
 
-_ALL = (PPO, A2C, TRPO, RECURRENT_PPO, PPO_HALFCHEETAH, A2C_HALFCHEETAH, TRPO_HALFCHEETAH)
+# One update a step, the networks and the batches of the papers.
+SAC = Family(
+    name="sac",
+    algo="sac",
+    peer="stable_baselines3:SAC",
+    peer_package="stable-baselines3",
+    env_id="Pendulum-v1",
+    rollout_steps=8,
+    epochs=1,
+    minibatches=8,
+    replays="8 updates of 256 rows, two hidden layers of 256",
+    ours=lambda envs: {"rollout_steps": 8, "learning_starts": 200, "random_steps": 200},
+    theirs=lambda envs: {"train_freq": 8, "gradient_steps": 8, "learning_starts": 200, "batch_size": 256},
+    cases=(Case(1, "sync", 3.0),),
+    warmup_iterations=40,
+    timed_steps=1_200,
+)
+
+TD3 = replace(
+    SAC,
+    name="td3",
+    algo="td3",
+    peer="stable_baselines3:TD3",
+    theirs=lambda envs: {**SAC.theirs(envs), "policy_kwargs": {"net_arch": [256, 256]}},
+)
+
+DQN = Family(
+    name="dqn",
+    algo="dqn",
+    peer="stable_baselines3:DQN",
+    peer_package="stable-baselines3",
+    rollout_steps=32,
+    epochs=1,
+    minibatches=8,
+    replays="8 updates of 32 rows, two hidden layers of 64",
+    ours=lambda envs: {
+        "rollout_steps": 32,
+        "replay_ratio": 0.25,
+        "batch_size": 32,
+        "double": False,
+        "learning_starts": 200,
+        "target_update_interval": 2500,
+    },
+    theirs=lambda envs: {"train_freq": 32, "gradient_steps": 8, "learning_starts": 200, "batch_size": 32},
+    cases=(Case(1, "sync", 3.0),),
+    warmup_iterations=40,
+    timed_steps=20_000,
+)
+
+_ALL = (PPO, A2C, TRPO, RECURRENT_PPO, PPO_HALFCHEETAH, A2C_HALFCHEETAH, TRPO_HALFCHEETAH, SAC, TD3, DQN)
 FAMILIES = {family.name: family for family in _ALL}

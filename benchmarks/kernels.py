@@ -42,6 +42,8 @@ SHOWN_BY: dict[str, tuple[str, int]] = {
     "models.rssm.RSSM.filtered": DREAMER,
     "models.rssm.gated": DREAMER,
     "ops.categorical.unimix": DREAMER,
+    "models.q_network.QPolicy.act": ("dqn/cartpole", 8_000),
+    "algorithms.dqn.DQN.update": ("dqn/cartpole", 8_000),
     "search.search.simulate": ("gumbel_muzero/cartpole", 2_000),
 }
 
@@ -91,6 +93,7 @@ TESTS = {
     "kernels.optimizers": "tests/test_kernels_policies.py",
     "kernels.policies": "tests/test_kernels_policies.py",
     "kernels.updates": "tests/test_kernels_policies.py, tests/test_trpo_update.py",
+    "kernels.q_learning": "tests/test_kernels_off_policy.py",
     "kernels.normed": "tests/test_dreamer_update.py",
     "kernels.rssm": "tests/test_dreamer_update.py",
     "kernels.stochastic": "tests/test_dreamer_update.py",

@@ -47,7 +47,7 @@ SMALL_OFF_POLICY: dict[str, Any] = {
     "hidden_sizes": [16],
 }
 
-SHORT_EPISODES: dict[str, Any] = {"num_envs": 2, "env_kwargs": {"max_episode_steps": 30}}
+SHORT_EPISODES: dict[str, Any] = {"num_envs": 2, "wrappers": [{"time_limit": 30}]}
 
 # What makes an algorithm's preset small enough for a test of seconds.
 SMALL: dict[str, dict[str, Any]] = {
@@ -97,7 +97,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
     "dqn": {
         "num_envs": 2,
-        "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "noisy": True, "target_update_interval": 3},
+        "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "target_update_interval": 3},
     },
     "sac": {**SHORT_EPISODES, "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "random_steps": 32}},
     "td3": {**SHORT_EPISODES, "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "random_steps": 32}},

@@ -48,7 +48,7 @@ EXPECTED: dict[str, set[str]] = {
     "efficientzero": SEARCH,
     "scalezero": SEARCH,
     "recurrent_ppo": set(),
-    "dqn": set(),
+    "dqn": {"models.q_network.QPolicy.act", "algorithms.dqn.DQN.update"},
     "sac": set(),
     "td3": set(),
     "ppg": set(),

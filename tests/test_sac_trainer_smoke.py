@@ -57,7 +57,7 @@ def test_images_and_mappings_are_taken(env: type[gym.Env], steps: int, target: f
 
 @pytest.mark.parametrize("options", [{}, OPTIONS["TQC"], OPTIONS["DroQ"]], ids=["discrete", "TQC", "DroQ"])
 def test_a_resumed_run_is_the_same_with_every_option(options: dict[str, Any], tmp_path: Path) -> None:
-    changes: dict[str, Any] = {} if options else {"env_id": "CartPole-v1", "env_kwargs": {}}
+    changes: dict[str, Any] = {} if options else {"env_id": "CartPole-v1", "wrappers": []}
     config = small_config("sac", tmp_path, algo_kwargs=options, checkpoint_interval=128, **changes)
     _, uninterrupted = train_state(config)
     run_dir, _ = train_state(config, callbacks=[StopAtCheckpoint()])

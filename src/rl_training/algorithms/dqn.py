@@ -15,6 +15,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.models.q_network import QNetwork, QPolicy
+from rl_training.replaceable import replaceable
 
 
 class DQNParams(OffPolicyParams):
@@ -61,6 +62,7 @@ class DQN(Algorithm):
     def network(self) -> QNetwork:
         return self.policy.network
 
+    @replaceable
     def update(self, batch: Batch) -> PrioritizedResult:
         params, network = self.params, self.network
         network.draw_noise(self.noise.generator)

@@ -57,11 +57,16 @@ def _is_own_policy(policy: ActorCritic) -> bool:
     torsos, head = (policy.actor_torso, policy.critic_torso), policy.head
     return (
         type(policy.normalizer) in OWN_NORMALIZERS
-        and all(type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp) for torso in torsos)
+        and all(map(is_own_torso, torsos))
         and type(head) in ARRAY_HEADS
         and type(head.linear) is nn.Linear
         and type(policy.value_head) is nn.Linear
     )
+
+
+def is_own_torso(torso: Any) -> bool:
+    """Tells of an MLP of numbers, with activations that have a NumPy form."""
+    return type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp)
 
 
 def _is_own_mlp(mlp: Any) -> bool:

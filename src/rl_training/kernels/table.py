@@ -13,11 +13,13 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 # A plain module, and the module that has its kernels; that one is imported when a plain function is first called.
 ROOMS = {
     "rl_training.algorithms.a2c": "rl_training.kernels.updates",
+    "rl_training.algorithms.dqn": "rl_training.kernels.q_learning",
     "rl_training.algorithms.optimizer": "rl_training.kernels.optimizers",
     "rl_training.algorithms.ppo": "rl_training.kernels.updates",
     "rl_training.algorithms.trpo": "rl_training.kernels.updates",
     "rl_training.models.actor_critic": "rl_training.kernels.policies",
     "rl_training.models.normed": "rl_training.kernels.normed",
+    "rl_training.models.q_network": "rl_training.kernels.q_learning",
     "rl_training.models.rssm": "rl_training.kernels.rssm",
     "rl_training.ops.categorical": "rl_training.kernels.stochastic",
     "rl_training.search.search": "rl_training.kernels.planning",

@@ -37,8 +37,13 @@ class Actor(nn.Module):
         self.torso = make_torso(self.view.space, torso)
 
     @property
+    @abstractmethod
+    def last(self) -> nn.Linear:
+        """The layer that gives the distribution."""
+
+    @property
     def device(self) -> torch.device:
-        return next(self.parameters()).device
+        return self.last.weight.device
 
     def initial_state(self, batch: int) -> Tensor:
         return torch.zeros(batch, 0, device=self.device)
@@ -98,6 +103,10 @@ class GaussianActor(BoxActor):
         self.head = SquashedGaussian(self.torso.out_features, self.scale.size)
         self.target_entropy = -float(self.scale.size)
 
+    @property
+    def last(self) -> nn.Linear:
+        return self.head.linear
+
     def mode(self, features: Tensor) -> Tensor:
         return self.head.mode(features)
 
@@ -115,6 +124,10 @@ class PointActor(BoxActor):
         super().__init__(spaces, torso)
         self.linear = nn.Linear(self.torso.out_features, self.scale.size)
         self.params = params
+
+    @property
+    def last(self) -> nn.Linear:
+        return self.linear
 
     def apply_controls(self, values: Mapping[str, float]) -> None:
         self.params.move(values)
@@ -144,6 +157,10 @@ class CategoricalActor(Actor):
         count = int(spaces.action.n)
         self.head = CategoricalHead(self.torso.out_features, [count], start=spaces.action.start)
         self.target_entropy = self.ENTROPY_SHARE * float(torch.tensor(float(count), device="cpu").log())
+
+    @property
+    def last(self) -> nn.Linear:
+        return self.head.linear
 
     def read(self, obs: Tree) -> Tensor:
         """The log-probabilities of actions, of which only legal ones have any."""

@@ -21,6 +21,7 @@ from rl_training.models.mlp import orthogonal
 from rl_training.models.noisy import NoisyLinear
 from rl_training.models.returns import ReturnOptions, make_returns
 from rl_training.models.torsos import TorsoOptions, make_torso
+from rl_training.replaceable import replaceable
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class QNetwork(nn.Module):
         self.advantages = self._head(self.num_actions * self.returns.size, noisy=options.noisy)
         self.value = self._head(self.returns.size, noisy=options.noisy) if options.dueling else None
 
-    def _head(self, out_features: int, *, noisy: bool) -> nn.Module:
+    def _head(self, out_features: int, *, noisy: bool) -> nn.Linear | NoisyLinear:
         width = self.torso.out_features
         return NoisyLinear(width, out_features) if noisy else orthogonal(nn.Linear(width, out_features), 1.0)
 
@@ -88,7 +89,7 @@ class QPolicy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        return self.network.advantages.weight.device
 
     def apply_controls(self, values: Mapping[str, float]) -> None:
         self.params.move(values)
@@ -96,6 +97,7 @@ class QPolicy(nn.Module):
     def initial_state(self, batch: int) -> Tensor:
         return torch.zeros(batch, 0, device=self.device)
 
+    @replaceable
     def act(
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:

@@ -1,0 +1,101 @@
+"""Kernels of DQN: the greedy policy and the update on Huber's loss, in NumPy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.base import Batch
+from rl_training.algorithms.dqn import DQN
+from rl_training.algorithms.optimizer import FlatOptimizer
+from rl_training.algorithms.replay import PrioritizedResult
+from rl_training.data.trees import Tree
+from rl_training.kernels.nets import ArrayNet
+from rl_training.kernels.policies import are_floats, is_own_torso
+from rl_training.kernels.table import replaces
+from rl_training.models.actor_critic import Acted
+from rl_training.models.q_network import QNetwork, QPolicy
+from rl_training.models.returns import MeanReturn
+
+_ARRAY_NETS: WeakKeyDictionary[QNetwork, tuple[tuple[object, ...], ArrayNet]] = WeakKeyDictionary()
+
+
+def array_net(network: QNetwork) -> ArrayNet | None:
+    """The network as a function of arrays, if it is a plain MLP: no streams, noise, distribution or masks."""
+    modules = tuple(network._modules.values())
+    known = _ARRAY_NETS.get(network)
+    if known is None or known[0] != modules:
+        plain = (type(network), type(network.advantages), type(network.returns)) == (QNetwork, nn.Linear, MeanReturn)
+        if not plain or network.value is not None or network.view.is_masked or not is_own_torso(network.torso):
+            return None
+        known = _ARRAY_NETS[network] = (modules, ArrayNet(network.torso.mlp, network.advantages))  # type: ignore[arg-type]
+    return known[1]
+
+
+class Nets(NamedTuple):
+    online: ArrayNet
+    target: ArrayNet
+
+
+def plain_policy(policy: QPolicy, obs: Tree, state: Tensor) -> ArrayNet | None:
+    """Exactly QPolicy with an MLP of tanh or ReLU, on float32 vectors on the CPU, no gradient wanted."""
+    fits = type(policy) is QPolicy and are_floats(obs) and not torch.is_grad_enabled()
+    return array_net(policy.network) if fits else None
+
+
+@replaces(QPolicy.act, when=plain_policy, tolerance=1e-6)
+def act(
+    net: ArrayNet,
+    policy: QPolicy,
+    obs: Tensor,
+    state: Tensor,
+    *,
+    generator: torch.Generator | None = None,
+    deterministic: bool = False,
+) -> Acted:
+    best = net(obs.numpy()).argmax(0)
+    if not deterministic:
+        explores = torch.rand(len(best), generator=generator).numpy() < np.float32(policy.params.epsilon)
+        others = torch.randint(policy.network.num_actions, (len(best),), generator=generator).numpy()
+        best = np.where(explores, others, best)
+    return Acted(torch.from_numpy(best), state)
+
+
+def plain_networks(self: DQN, batch: Batch) -> Nets | None:
+    """Exactly DQN with a policy as `QPolicy.act`'s, on float32 vectors."""
+    fits = type(self) is DQN and type(self.optimizer) is FlatOptimizer and are_floats(batch["obs"])
+    online, target = (array_net(network) if fits else None for network in (self.network, self.target.network))
+    return Nets(online, target) if online is not None and target is not None else None
+
+
+@replaces(DQN.update, when=plain_networks, tolerance=1e-5)
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
+def update(nets: Nets, self: DQN, batch: Batch) -> PrioritizedResult:
+    params = self.params
+    rows = np.arange(len(batch["actions"]))
+    actions, weights = batch["actions"].numpy(), batch["weights"].numpy()
+    next_obs = batch["next_obs"].numpy()
+    following = nets.target(next_obs)
+    best = (nets.online(next_obs) if params.double else following).argmax(0)
+    targets = batch["rewards"].numpy() + batch["discounts"].numpy() * following[best, rows]
+    outputs = nets.online.forward(batch["obs"].numpy())
+    chosen = outputs[actions, rows]
+    errors = chosen - targets
+    distances = np.abs(errors)
+    losses = np.where(distances < 1.0, 0.5 * errors * errors, distances - 0.5)
+    delta = np.zeros_like(outputs)
+    delta[actions, rows] = weights * errors.clip(-1.0, 1.0) / np.float32(len(rows))
+    nets.online.backward(delta)
+    grad_norm = self.optimizer.apply_gradient(learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
+    self.target.average_every(params.target_update_interval, params.tau, self.network)
+    metrics: dict[str, float | Tensor] = {
+        "loss": float((weights * losses).mean()),
+        "q_mean": float(chosen.mean()),
+        "td_error": float(distances.mean()),
+        "grad_norm": grad_norm,
+    }
+    return PrioritizedResult(metrics, errors=torch.from_numpy(distances))

@@ -1,0 +1,93 @@
+"""The kernels of the off-policy family say what the plain code says: actions, updates, and everything they move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from conformance import leaves
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.dqn import DQN, DQNParams
+from rl_training.algorithms.params import LiveParams
+from rl_training.envs.types import Spaces
+from rl_training.kernels import using
+from rl_training.kernels.q_learning import array_net
+from rl_training.models.q_network import QNetwork
+from rl_training.runtime.dqn_trainer import DQNLearner
+
+OBSERVATIONS = spaces.Box(-1, 1, (4,), np.float32)
+CHOICES = Spaces(OBSERVATIONS, spaces.Discrete(3))
+
+
+def dqn(**params: Any) -> DQN:
+    given = LiveParams(DQNParams(**{"hidden_sizes": (16, 8), "target_update_interval": 2, "tau": 0.5, **params}))
+    return DQNLearner.build_seeded(given, CHOICES, seed=0, device=torch.device("cpu"))
+
+
+def batch(actions: Tensor, seed: int) -> dict[str, Tensor]:
+    generator, rows = torch.Generator().manual_seed(seed), len(actions)
+    return {
+        "obs": torch.randn(rows, 4, generator=generator),
+        "actions": actions,
+        "rewards": 3.0 * torch.randn(rows, generator=generator),
+        "next_obs": torch.randn(rows, 4, generator=generator),
+        "discounts": torch.tensor([0.99, 0.0] * (rows // 2)),
+        "weights": torch.rand(rows, generator=generator),
+    }
+
+
+def assert_updates_agree(plain: Algorithm, fast: Algorithm, batches: list[dict[str, Tensor]]) -> None:
+    """Five updates of both: metrics, errors, and all that a checkpoint would hold."""
+    for rows in batches:
+        expected = plain.update(rows)
+        with using("auto"):
+            found = fast.update(rows)
+        assert expected.metrics.keys() == found.metrics.keys()
+        for name, value in expected.metrics.items():
+            assert float(found.metrics[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-5), name
+        torch.testing.assert_close(found.errors, expected.errors, rtol=1e-4, atol=1e-5)  # type: ignore[attr-defined]
+    ours, theirs = leaves(fast.state_dict()), leaves(plain.state_dict())
+    assert ours.keys() == theirs.keys()
+    for name, leaf in theirs.items():
+        np.testing.assert_allclose(np.asarray(ours[name]), np.asarray(leaf), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"double": False}, {"activation": "tanh"}, {"max_grad_norm": 0.1}])
+def test_dqns_updates_agree(options: dict[str, Any]) -> None:
+    batches = [batch(torch.randint(3, (8,), generator=torch.Generator().manual_seed(i)), i) for i in range(5)]
+    assert_updates_agree(dqn(**options), dqn(**options), batches)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_dqn_acts_alike(deterministic: bool) -> None:
+    policy, obs = dqn(epsilon=0.5).policy, torch.randn(64, 4)
+    options = {"deterministic": deterministic}
+    with torch.inference_mode():
+        expected = policy.act(obs, policy.initial_state(64), generator=torch.Generator().manual_seed(3), **options)
+        with using("auto"):
+            found = policy.act(obs, policy.initial_state(64), generator=torch.Generator().manual_seed(3), **options)
+    assert torch.equal(found.actions, expected.actions)
+    assert found.actions.unique().tolist() == [0, 1, 2] or deterministic
+
+
+@pytest.mark.parametrize("options", [{"dueling": True}, {"noisy": True}, {"distribution": "quantile"}])
+def test_other_networks_take_the_plain_path(options: dict[str, Any]) -> None:
+    assert array_net(dqn(**options).network) is None
+
+
+def test_a_subclass_and_a_module_put_in_take_the_plain_path() -> None:
+    class Own(QNetwork):
+        pass
+
+    algorithm = dqn()
+    assert array_net(algorithm.network) is not None
+    algorithm.network.torso = nn.Identity()  # type: ignore[assignment]
+    assert array_net(algorithm.network) is None
+    algorithm = dqn()
+    algorithm.network.__class__ = Own
+    assert array_net(algorithm.network) is None
