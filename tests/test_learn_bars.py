@@ -1,0 +1,29 @@
+"""The bars that `make learn` holds results against."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks import learn
+
+from rl_training.experiment.presets import list_presets
+
+
+@pytest.mark.parametrize(
+    ("returns", "reached"),
+    [([5000, 4900], True), ([5000, 4700], False), ([8000, 2000], False), ([], False)],
+    ids=["all above", "mean below", "one seed under 60 %", "not measured"],
+)
+def test_a_bar_on_the_mean_bears_no_seed_far_below_it(
+    returns: list[float], reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = {str(seed): {"return_mean": value} for seed, value in enumerate(returns)}
+    monkeypatch.setattr(learn, "load", lambda preset: results)
+    assert learn.reaches_its_bar("ppo/halfcheetah") is reached
+
+
+def test_sixty_percent_of_a_negative_bar_is_below_it() -> None:
+    assert learn.OnMean(-230, "").lowest == pytest.approx(-322)
+
+
+def test_every_bar_is_that_of_a_preset() -> None:
+    assert set(learn.PRESETS) <= set(list_presets())
