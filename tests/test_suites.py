@@ -26,6 +26,7 @@ ONE_OF_EACH = {
     "ALE/Breakout-v5": "ale_py",
     "MiniGrid-DoorKey-5x5-v0": "minigrid",
     "MinAtar/Breakout-v1": "minatar",
+    "popgym-AutoencodeEasy-v0": "popgym",  # a Tuple
     "dm_control/walker-walk-v0": "dm_control",
     "envpool/CartPole-v1": "envpool",
 }

@@ -17,6 +17,7 @@ WHAT_NEEDS_EXTRA = {
     "mujoco": "a MuJoCo environment",
     "pandas": "a table of metrics",
     "plot": "plotting",
+    "popgym": "a POPGym environment",
     "ray": "the Ray backend",
     "tensorboard": "TensorBoard logging",
     "video": "recording video",

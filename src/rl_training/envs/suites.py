@@ -60,6 +60,7 @@ SUITES = (
     Suite("atari", ("ALE/",), module="ale_py", extra="atari", registers="ale_py"),
     Suite("minigrid", ("MiniGrid-", "BabyAI-"), module="minigrid", extra="minigrid", registers="minigrid"),
     Suite("minatar", ("MinAtar/",), module="minatar", extra="minatar", registers="minatar.gym:register_envs"),
+    Suite("popgym", ("popgym-",), module="popgym", extra="popgym", registers="popgym"),
     Suite("dm_control", ("dm_control/",), module="dm_control", extra="dm_control", registers="shimmy"),
 )
 
