@@ -44,6 +44,8 @@ SHOWN_BY: dict[str, tuple[str, int]] = {
     "ops.categorical.unimix": DREAMER,
     "models.q_network.QPolicy.act": ("dqn/cartpole", 8_000),
     "algorithms.dqn.DQN.update": ("dqn/cartpole", 8_000),
+    "algorithms.sac.ActorThroughCritics.update_critics": ("sac/pendulum", 1_500),
+    "algorithms.sac.ActorThroughCritics.update_policy": ("sac/pendulum", 1_500),
     "search.search.simulate": ("gumbel_muzero/cartpole", 2_000),
 }
 
@@ -93,6 +95,7 @@ TESTS = {
     "kernels.optimizers": "tests/test_kernels_policies.py",
     "kernels.policies": "tests/test_kernels_policies.py",
     "kernels.updates": "tests/test_kernels_policies.py, tests/test_trpo_update.py",
+    "kernels.critics": "tests/test_kernels_off_policy.py",
     "kernels.q_learning": "tests/test_kernels_off_policy.py",
     "kernels.normed": "tests/test_dreamer_update.py",
     "kernels.rssm": "tests/test_dreamer_update.py",

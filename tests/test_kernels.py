@@ -49,8 +49,8 @@ EXPECTED: dict[str, set[str]] = {
     "scalezero": SEARCH,
     "recurrent_ppo": set(),
     "dqn": {"models.q_network.QPolicy.act", "algorithms.dqn.DQN.update"},
-    "sac": set(),
-    "td3": set(),
+    "sac": {f"algorithms.sac.ActorThroughCritics.update_{part}" for part in ("critics", "policy")},
+    "td3": {f"algorithms.sac.ActorThroughCritics.update_{part}" for part in ("critics", "policy")},
     "ppg": set(),
 }
 

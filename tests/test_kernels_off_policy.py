@@ -14,13 +14,19 @@ from conformance import leaves
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.dqn import DQN, DQNParams
 from rl_training.algorithms.params import LiveParams
+from rl_training.algorithms.sac import SACParams
+from rl_training.algorithms.td3 import TD3Params
 from rl_training.envs.types import Spaces
 from rl_training.kernels import using
+from rl_training.kernels.critics import array_critics
 from rl_training.kernels.q_learning import array_net
 from rl_training.models.q_network import QNetwork
 from rl_training.runtime.dqn_trainer import DQNLearner
+from rl_training.runtime.sac_trainer import SACLearner
+from rl_training.runtime.td3_trainer import TD3Learner
 
 OBSERVATIONS = spaces.Box(-1, 1, (4,), np.float32)
+BOX = Spaces(OBSERVATIONS, spaces.Box(-2, 2, (2,), np.float32))
 CHOICES = Spaces(OBSERVATIONS, spaces.Discrete(3))
 
 
@@ -91,3 +97,35 @@ def test_a_subclass_and_a_module_put_in_take_the_plain_path() -> None:
     algorithm = dqn()
     algorithm.network.__class__ = Own
     assert array_net(algorithm.network) is None
+
+
+CONTINUOUS = {"sac": (SACLearner, SACParams), "td3": (TD3Learner, TD3Params)}
+
+
+def continuous(algo: str, **params: Any) -> Any:
+    learner, kind = CONTINUOUS[algo]
+    given = LiveParams(kind(**{"hidden_sizes": (16, 8), "tau": 0.5, "adam_eps": 1e-3, **params}))
+    return learner.build_seeded(given, BOX, seed=0, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("algo", CONTINUOUS)
+@pytest.mark.parametrize("options", [{}, {"num_critics": 3}, {"hidden_sizes": (8,), "policy_interval": 1}])
+def test_updates_through_critics_agree(algo: str, options: dict[str, Any]) -> None:
+    actions = [2.0 * torch.rand(8, 2, generator=torch.Generator().manual_seed(i)) - 1.0 for i in range(5)]
+    batches = [batch(taken, i) for i, taken in enumerate(actions)]
+    assert_updates_agree(continuous(algo, **options), continuous(algo, **options), batches)
+
+
+def test_a_deviation_at_its_bounds_has_no_gradient_there_either() -> None:
+    """One coordinate's deviation is far above its bound, the other's far below."""
+    plain, fast = continuous("sac", ent_coef=0.3), continuous("sac", ent_coef=0.3)
+    for algorithm in (plain, fast):
+        algorithm.policy.head.linear.bias.data[2:] = torch.tensor([9.0, -9.0])
+    assert_updates_agree(plain, fast, [batch(2.0 * torch.rand(8, 2) - 1.0, i) for i in range(3)])
+
+
+@pytest.mark.parametrize(
+    "options", [{"layer_norm": True}, {"dropout": 0.1}, {"num_quantiles": 5}, {"activation": "tanh"}]
+)
+def test_critics_with_options_take_the_plain_path(options: dict[str, Any]) -> None:
+    assert array_critics(continuous("sac", **options).critics) is None

@@ -17,6 +17,7 @@ from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.models.actors import Actor, Candidates
 from rl_training.models.critics import Critics
 from rl_training.ops.q_learning import quantile_huber, truncated_pool
+from rl_training.replaceable import replaceable
 
 
 class SACParams(CriticParams):
@@ -59,6 +60,7 @@ class ActorThroughCritics(Algorithm):
 
     state_parts: ClassVar[tuple[str, ...]] = ("policy", "critics", "optimizer", "critic_optimizer", "target", "noise")
     state_scalars: ClassVar[tuple[str, ...]] = ("updates",)
+    climbed_critics: ClassVar[int | None] = None  # how many the actor climbs, the least of them; None: all
     policy: Any
 
     params: Any
@@ -88,6 +90,7 @@ class ActorThroughCritics(Algorithm):
         """Moves what lags behind."""
         self.target.average_every(self.params.target_update_interval, self.params.tau, self.critics)
 
+    @replaceable
     def update_critics(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """Metrics, and how far off each row was."""
         targets = self.targets(batch)
@@ -120,6 +123,7 @@ class ActorThroughCritics(Algorithm):
     def next_candidates(self, obs: Any) -> Candidates:
         return self.policy.candidates(obs, self.noise.generator)
 
+    @replaceable
     def update_policy(self, batch: Batch) -> dict[str, Tensor]:
         candidates = self.policy.candidates(batch["obs"], self.noise.generator)
         self.critics.requires_grad_(False)  # through them, and not into them
@@ -131,7 +135,8 @@ class ActorThroughCritics(Algorithm):
 
     def policy_values(self, outputs: Tensor) -> Tensor:
         """`[N, K]`: the value of each candidate that the actor climbs."""
-        return outputs.mean((0, -1)) if outputs.shape[-1] > 1 else outputs.squeeze(-1).amin(0)
+        climbed = outputs[: self.climbed_critics]
+        return climbed.mean((0, -1)) if climbed.shape[-1] > 1 else climbed.squeeze(-1).amin(0)
 
     def after_policy(self, candidates: Candidates) -> dict[str, Tensor]:
         return {}

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
-from torch import Tensor
 
 from rl_training.algorithms.off_policy import CriticParams
 from rl_training.algorithms.sac import ActorThroughCritics
@@ -27,6 +26,7 @@ class TD3(ActorThroughCritics):
     """Critics learn around the actions of a lagging policy; the policy climbs the first of them."""
 
     state_parts: ClassVar[tuple[str, ...]] = (*ActorThroughCritics.state_parts, "target_policy")
+    climbed_critics = 1
     params: TD3Params
 
     def __init__(self, policy: PointActor, critics: Critics, params: TD3Params) -> None:
@@ -41,9 +41,6 @@ class TD3(ActorThroughCritics):
         clip = self.params.target_noise_clip
         smoothed = (actions + noise.clamp_(-clip, clip)).clamp_(-1.0, 1.0)
         return self.policy.only(smoothed, smoothed.new_zeros(len(smoothed)))
-
-    def policy_values(self, outputs: Tensor) -> Tensor:
-        return outputs[0].mean(-1)
 
     def follow(self) -> None:
         """The lagging networks move when the policy does."""

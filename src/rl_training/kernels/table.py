@@ -16,6 +16,7 @@ ROOMS = {
     "rl_training.algorithms.dqn": "rl_training.kernels.q_learning",
     "rl_training.algorithms.optimizer": "rl_training.kernels.optimizers",
     "rl_training.algorithms.ppo": "rl_training.kernels.updates",
+    "rl_training.algorithms.sac": "rl_training.kernels.critics",
     "rl_training.algorithms.trpo": "rl_training.kernels.updates",
     "rl_training.models.actor_critic": "rl_training.kernels.policies",
     "rl_training.models.normed": "rl_training.kernels.normed",
