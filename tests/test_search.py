@@ -174,14 +174,9 @@ class LiteralSearch:
     """As the papers say it, one simulation after the other, with nothing cached."""
 
     def __init__(self, table: Table, rule: Rule, discount: float, max_depth: int, gumbel_noise: np.ndarray) -> None:
-        self.table, self.rule, self.discount, self.max_depth, self.gumbel = (
-            table,
-            rule,
-            discount,
-            max_depth,
-            gumbel_noise,
-        )
-        self.backed_up: list[float] = []
+        self.table, self.rule, self.max_depth, self.gumbel = table, rule, max_depth, gumbel_noise
+        self.discount = discount if rule.players == 1 else -discount  # what the other wins, the mover loses
+        self.backed_up: list[list[float]] = [[], []]  # of each player's moves
 
     def node(self, state: int, reward: float = 0.0) -> Node:
         prior = ops.softmax(self.table.logits[state])
@@ -197,7 +192,7 @@ class LiteralSearch:
     def simulate(self, root: Node, considered: int) -> None:
         path, actions, node = [root], [], root
         while True:
-            action = self.choose(node, considered if node is root else None)
+            action = self.choose(node, considered if node is root else None, len(actions))
             actions.append(action)
             if action not in node.children or len(actions) == self.max_depth:
                 break
@@ -210,16 +205,17 @@ class LiteralSearch:
             state, reward = self.table.following[node.state, action], self.table.rewards[node.state, action]
             leaf = node.children[action] = self.node(int(state), float(reward))
         total, child = leaf.raw_value, leaf
-        for parent in reversed(path):
+        for depth, parent in reversed(list(enumerate(path))):
             total = child.reward + self.discount * total
-            self.backed_up.append(child.reward + self.discount * child.value)
+            self.backed_up[depth % self.rule.players].append(child.reward + self.discount * child.value)
             parent.returns.append(total)
             child = parent
 
-    def choose(self, node: Node, considered: int | None) -> int:
+    def choose(self, node: Node, considered: int | None, depth: int) -> int:
         visits, q = node.visits(), node.q(self.discount)
         if self.rule.kind == PUCT:
-            low, high = min(self.backed_up, default=np.inf), max(self.backed_up, default=-np.inf)
+            own = self.backed_up[depth % self.rule.players]
+            low, high = min(own, default=np.inf), max(own, default=-np.inf)
             unvisited = literal.first_play_value(node.value, q, visits)
             q = literal.min_max(np.where(visits > 0, q, unvisited), low, high)
             return int(literal.puct_scores(q, node.prior, visits).argmax())
@@ -242,7 +238,11 @@ class LiteralSearch:
         return node.log_prior + literal.sigma(completed, visits)
 
 
-@pytest.mark.parametrize("rule", [puct(), gumbel(), gumbel(max_considered=2)], ids=["puct", "gumbel", "gumbel-2"])
+@pytest.mark.parametrize(
+    "rule",
+    [puct(), gumbel(), gumbel(max_considered=2), puct(players=2), gumbel(players=2)],
+    ids=["puct", "gumbel", "gumbel-2", "puct-game", "gumbel-game"],
+)
 @pytest.mark.parametrize(
     ("simulations", "discount", "max_depth"), [(1, 0.9, 1), (16, 1.0, 16), (40, 0.9, 40), (30, 0.97, 3)]
 )
@@ -264,7 +264,7 @@ def test_the_compiled_trees_do_what_the_literal_search_does(
         root = literal.run(0, simulations)
         assert found.visits[0].tolist() == root.visits().tolist()
         assert found.values[0] == pytest.approx(literal.root_value(root), abs=1e-4)
-        np.testing.assert_allclose(found.q[0], root.q(discount), atol=1e-5)
+        np.testing.assert_allclose(found.q[0], root.q(literal.discount), atol=1e-5)
         if rule.kind != PUCT:
             assert found.improved_logits is not None
             np.testing.assert_allclose(found.improved_logits[0], literal.improved(root), atol=1e-3)
@@ -319,6 +319,25 @@ def test_a_root_that_gumbel_searched_counts_unvisited_actions_for_the_mixed_valu
     assert found.visits.tolist() == [[1, 1, 0, 0]]
     improved = ops.softmax(5.1 * np.array([1.0, 0.0, 1 / 3, 1 / 3]))
     assert found.values[0] == pytest.approx(improved @ np.array([1.0, 0.0, 1 / 3, 1 / 3]), abs=1e-4)
+
+
+# From the root (0) action 0 leads to 1, action 1 to 2. In 1 whoever moves may win 1 by action 0; in 2 nobody wins.
+DUEL = Table(
+    np.array([[1, 2], [3, 3], [3, 3], [3, 3]]),
+    np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]),
+    np.zeros(4),
+    np.zeros((4, 2)),
+)
+
+
+@pytest.mark.parametrize("rule", [puct, gumbel], ids=["puct", "gumbel"])
+def test_what_the_other_player_may_win_is_avoided(rule: Any) -> None:
+    alone, game = (plan(DUEL, rule(players=players), 24) for players in (1, 2))
+    assert alone.actions.tolist() == [0]
+    assert game.actions.tolist() == [1]
+    assert alone.q[0, 0] > 0.5
+    assert game.q[0, 0] < -0.3
+    assert game.values[0] == pytest.approx(0.0, abs=0.2)
 
 
 def test_illegal_actions_get_no_visit_and_no_probability() -> None:

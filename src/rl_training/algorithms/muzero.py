@@ -30,6 +30,10 @@ class PlannerParams(ReplayParams):
 
     learning_rate: PositiveFloat = Field(1e-3, description="step size of the optimizer")
     gamma: float = Field(0.997, ge=0, le=1, description="discount of a step")
+    players: Literal[1, 2] = Field(
+        1,
+        description="2: they move by turns; observations and rewards are the mover's, who wins what the other loses",
+    )
     num_simulations: PositiveInt = Field(25, description="simulations of each search")
     temperature: float = Field(1.0, ge=0, description="chance in the choice of actions; 0: none")
     max_depth: PositiveInt | None = Field(None, description="of the search; default: no limit")

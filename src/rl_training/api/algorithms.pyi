@@ -943,6 +943,7 @@ class MuZero(Agent):
         random_steps: environment steps at the beginning that act at random
         learning_rate: step size of the optimizer
         gamma: discount of a step
+        players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
         max_depth: of the search; default: no limit
@@ -991,6 +992,7 @@ class MuZero(Agent):
         learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         learning_rate_warmup_steps: int = ...,
         gamma: float = 0.997,
+        players: Literal[1, 2] = 1,
         num_simulations: int = 25,
         num_simulations_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         num_simulations_warmup_steps: int = ...,
@@ -1048,6 +1050,7 @@ class GumbelMuZero(Agent):
         random_steps: environment steps at the beginning that act at random
         learning_rate: step size of the optimizer
         gamma: discount of a step
+        players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
         max_depth: of the search; default: no limit
@@ -1094,6 +1097,7 @@ class GumbelMuZero(Agent):
         learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         learning_rate_warmup_steps: int = ...,
         gamma: float = 0.997,
+        players: Literal[1, 2] = 1,
         num_simulations: int = 16,
         num_simulations_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         num_simulations_warmup_steps: int = ...,
@@ -1147,6 +1151,7 @@ class EfficientZero(Agent):
         random_steps: environment steps at the beginning that act at random
         learning_rate: step size of the optimizer
         gamma: discount of a step
+        players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
         max_depth: of the search; default: no limit
@@ -1203,6 +1208,7 @@ class EfficientZero(Agent):
         learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         learning_rate_warmup_steps: int = ...,
         gamma: float = 0.997,
+        players: Literal[1, 2] = 1,
         num_simulations: int = 25,
         num_simulations_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         num_simulations_warmup_steps: int = ...,
@@ -1268,6 +1274,7 @@ class ScaleZero(Agent):
         random_steps: environment steps at the beginning that act at random
         learning_rate: step size of the optimizer
         gamma: discount of a step
+        players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
         max_depth: of the search; default: no limit
@@ -1323,6 +1330,7 @@ class ScaleZero(Agent):
         learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         learning_rate_warmup_steps: int = ...,
         gamma: float = 0.997,
+        players: Literal[1, 2] = 1,
         num_simulations: int = 8,
         num_simulations_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         num_simulations_warmup_steps: int = ...,

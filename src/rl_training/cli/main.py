@@ -96,6 +96,11 @@ VERBS = {
         "dream",
         ("rl-training dream RUN --output dream.png", "rl-training dream RUN --context 10 --output dream.svg"),
     ),
+    "play": Verb(
+        "a game against a run's policy, in the terminal",
+        "play",
+        ("rl-training play RUN", "rl-training play RUN --checkpoint best --second"),
+    ),
     "doctor": Verb("versions, threads, extras, and a smoke run", "doctor", ("rl-training doctor",)),
 }
 

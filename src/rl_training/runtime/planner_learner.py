@@ -117,7 +117,7 @@ class PlannerLearner(ReplayLearner):
         (streams, places), written = replay.following(rows, steps + self.params.n_steps)
         window = {name: replay.column(name, (streams, places)) for name in WINDOW}
         targets = unroll_targets(
-            window, written, unroll_steps=steps, n_steps=self.n_steps(rows), gamma=self.params.gamma
+            window, written, unroll_steps=steps, n_steps=self.n_steps(rows), gamma=self.signed_gamma
         )
         unrolled = (streams[: steps + 1], places[: steps + 1])
         taken = replay.column("actions", (streams[:steps], places[:steps]))
@@ -135,6 +135,11 @@ class PlannerLearner(ReplayLearner):
             "weights": (weights / weights.mean()).astype(np.float32),
         }
         return to_tensors(arrays, self.algorithm.policy.device)
+
+    @property
+    def signed_gamma(self) -> float:
+        """The discount of value targets. Of two players, what the other earns in between counts against the mover."""
+        return self.params.gamma if self.params.players == 1 else -self.params.gamma
 
     def n_steps(self, rows: Rows) -> int | NDArray[np.int64]:
         """How many rewards the value targets of windows that begin at the rows take in.

@@ -107,7 +107,9 @@ class PUCTPolicy(SearchPolicy):
 
     def __init__(self, model: PlanningModel, params: Any, **options: Any) -> None:
         super().__init__(model, params, **options)
-        self.rule = puct(pb_c_init=params.pb_c_init, pb_c_base=params.pb_c_base, first_play=params.first_play)
+        self.rule = puct(
+            pb_c_init=params.pb_c_init, pb_c_base=params.pb_c_base, first_play=params.first_play, players=params.players
+        )
 
     def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
         if rng is None:
@@ -128,7 +130,12 @@ class GumbelPolicy(SearchPolicy):
 
     def __init__(self, model: PlanningModel, params: Any, **options: Any) -> None:
         super().__init__(model, params, **options)
-        self.rule = gumbel(c_visit=params.c_visit, c_scale=params.c_scale, max_considered=params.max_considered_actions)
+        self.rule = gumbel(
+            c_visit=params.c_visit,
+            c_scale=params.c_scale,
+            max_considered=params.max_considered_actions,
+            players=params.players,
+        )
 
     def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
         if rng is None:

@@ -25,9 +25,10 @@ class Rule(NamedTuple):
     c_visit: float = 50.0
     c_scale: float = 0.1
     max_considered: int = 16
+    players: int = 1  # 2: they move by turns, and what one wins the other loses
 
 
-def puct(*, pb_c_init: float = 1.25, pb_c_base: float = 19652.0, first_play: str = "mean") -> Rule:
+def puct(*, pb_c_init: float = 1.25, pb_c_base: float = 19652.0, first_play: str = "mean", players: int = 1) -> Rule:
     """MuZero's rule. An unvisited action counts for the `mean` of what is known of its node, or as the `worst`.
 
     The mean explores by the prior when there are few simulations. MuZero's pseudocode and mctx take the worst, which
@@ -35,12 +36,12 @@ def puct(*, pb_c_init: float = 1.25, pb_c_base: float = 19652.0, first_play: str
     actions alone at the root, and below it with the parent's mean in place of the node's own value.
     """
     kinds = {"mean": FIRST_PLAY_MEAN, "worst": FIRST_PLAY_WORST}
-    return Rule(PUCT, pb_c_init=pb_c_init, pb_c_base=pb_c_base, first_play=kinds[first_play])
+    return Rule(PUCT, pb_c_init=pb_c_init, pb_c_base=pb_c_base, first_play=kinds[first_play], players=players)
 
 
-def gumbel(*, c_visit: float = 50.0, c_scale: float = 0.1, max_considered: int = 16) -> Rule:
+def gumbel(*, c_visit: float = 50.0, c_scale: float = 0.1, max_considered: int = 16, players: int = 1) -> Rule:
     """Gumbel MuZero's: sequential halving over the Gumbel-top-m at the root, the improved policy below it."""
-    return Rule(GUMBEL, c_visit=c_visit, c_scale=c_scale, max_considered=max_considered)
+    return Rule(GUMBEL, c_visit=c_visit, c_scale=c_scale, max_considered=max_considered, players=players)
 
 
 @lru_cache

@@ -61,7 +61,8 @@ def search(
         num_simulations,
         min(max_depth or num_simulations, num_simulations),
     )
-    visits, q, values, actions, improved = simulate(model, roots.latents, start, rule, np.float32(discount))
+    signed = np.float32(discount if rule.players == 1 else -discount)
+    visits, q, values, actions, improved = simulate(model, roots.latents, start, rule, signed)
     return Searched(visits, q, values, actions, improved if rule.kind == GUMBEL else None)
 
 

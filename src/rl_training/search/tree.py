@@ -35,8 +35,8 @@ class SearchTree(NamedTuple):
     nodes: Floats  # [B, N, 4]
     child: Ints  # [B, N, A] node index, 0 where there is none
     choice: Ints  # [B, N] Gumbel's rule: what is taken next below the root, which depends on the node's own rows only
-    low: Floats  # [B] extremes of q over the tree
-    high: Floats  # [B]
+    low: Floats  # [B, P] extremes of q over the tree, by the player to move
+    high: Floats  # [B, P]
     path: Ints  # [B, D] nodes of the simulation that is under way
     path_action: Ints  # [B, D]
     depth: Ints  # [B] length of the path
@@ -66,8 +66,8 @@ def new_tree(
         np.empty((roots, nodes, 4), dtype=np.float32),
         np.empty((roots, nodes, actions), dtype=np.int32),
         np.empty((roots, nodes), dtype=np.int32),
-        np.full(roots, np.inf, dtype=np.float32),
-        np.full(roots, -np.inf, dtype=np.float32),
+        np.full((roots, 2), np.inf, dtype=np.float32),
+        np.full((roots, 2), -np.inf, dtype=np.float32),
         np.empty((roots, max_depth), dtype=np.int32),
         np.empty((roots, max_depth), dtype=np.int32),
         np.empty(roots, dtype=np.int32),
@@ -92,7 +92,7 @@ def select(tree: SearchTree, b: int, simulation: int, rule: Rule) -> None:
     node, depth = 0, 0
     while True:
         if rule.kind == PUCT:
-            action = _puct_action(tree, b, node, rule)
+            action = _puct_action(tree, b, node, depth % rule.players, rule)
         elif node == 0:
             action = root_gumbel_action(tree, b, tree.considered[tree.width[b], simulation], rule)
         else:
@@ -107,10 +107,10 @@ def select(tree: SearchTree, b: int, simulation: int, rule: Rule) -> None:
 
 
 @inlined
-def _puct_action(tree: SearchTree, b: int, node: int, rule: Rule) -> int:
-    low, range_inverse = tree.low[b], np.float32(0.0)
-    if tree.high[b] >= low:
-        range_inverse = np.float32(1.0) / max(tree.high[b] - low, np.float32(SMALLEST_RANGE))
+def _puct_action(tree: SearchTree, b: int, node: int, player: int, rule: Rule) -> int:
+    low, high, range_inverse = tree.low[b, player], tree.high[b, player], np.float32(0.0)
+    if high >= low:
+        range_inverse = np.float32(1.0) / max(high - low, np.float32(SMALLEST_RANGE))
     else:  # nothing was backed up yet
         low = np.float32(0.0)
     edges, unvisited = tree.edges[b, node], low
@@ -221,8 +221,11 @@ def back_up(
     discount: np.float32,
     rule: Rule,
 ) -> None:
-    """Adds the evaluated node at the path's end and tells every node on the path."""
-    last, low, high = tree.depth[b] - 1, tree.low[b], tree.high[b]
+    """Adds the evaluated node at the path's end and tells every node on the path.
+
+    Rewards and values are those of the player to move; of two players, a discount below 0 makes one's the other's.
+    """
+    last = tree.depth[b] - 1
     child = tree.child[b, tree.path[b, last], tree.path_action[b, last]]
     if child == 0:
         child = node
@@ -238,10 +241,10 @@ def back_up(
         value = reward + discount * value
         tree.edges[b, parent, Q, action] = q
         tree.edges[b, parent, VISITS, action] += np.float32(1.0)
-        low, high = min(low, q), max(high, q)
+        player = k % rule.players
+        tree.low[b, player], tree.high[b, player] = min(tree.low[b, player], q), max(tree.high[b, player], q)
         _count(tree.nodes[b, parent], value)
         child = parent
-    tree.low[b], tree.high[b] = low, high
     if rule.kind == GUMBEL:
         _choose_next(tree, b, rule)
 

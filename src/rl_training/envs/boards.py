@@ -1,0 +1,139 @@
+"""Board games for two: `rl_training.envs.boards:TicTacToe` and `rl_training.envs.boards:ConnectFour`.
+
+An environment steps by moves. Without an opponent the policy plays both sides: an observation shows the board as the
+player to move sees it, and a reward is what the player wins who has moved. With an opponent an episode is a game
+against it, on the side that chance chooses, and everything is told from the policy's side. `info` has `action_mask`,
+the legal moves, and `to_play`, the number of the player to move.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rl_training.envs.opponents import Opponent, make_opponent
+
+Board = NDArray[np.int8]  # 0: empty, 1: the first player's, −1: the second's
+
+
+class BoardGame(gym.Env):
+    """A game on a grid that whoever has `in_a_row` of their own in a line wins."""
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 2}
+    rows: int
+    columns: int
+    in_a_row: int
+    num_actions: int
+
+    def __init__(self, opponent: str | None = None, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0, 1, (self.rows, self.columns, 2), np.uint8)
+        self.action_space = spaces.Discrete(self.num_actions)
+        self.opponent: Opponent | None = None if opponent is None else make_opponent(opponent)
+        self.board, self.to_play = self.empty(), 1
+
+    # ---- the rules, as opponents use them too
+
+    def empty(self) -> Board:
+        return np.zeros((self.rows, self.columns), dtype=np.int8)
+
+    @abstractmethod
+    def legal(self, board: Board) -> NDArray[np.bool_]:
+        """Which moves the board allows."""
+
+    @abstractmethod
+    def cell(self, board: Board, move: int) -> tuple[int, int]:
+        """Where a piece ends up."""
+
+    def after(self, board: Board, move: int, player: int) -> Board:
+        following = board.copy()
+        following[self.cell(board, move)] = player
+        return following
+
+    def has_won(self, board: Board, player: int) -> bool:
+        own = board == player
+        for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+            steps = range(self.in_a_row)
+            if np.logical_and.reduce([_moved(own, k * down, k * right) for k in steps]).any():
+                return True
+        return False
+
+    # ---- the environment
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.board, self.to_play = self.empty(), 1
+        if self.opponent is not None and self.np_random.integers(2):
+            self._move(self.opponent(self, self.board, self.to_play, self.np_random))
+        return self._observation(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self.legal(self.board)[int(action)]:
+            raise ValueError(f"move {int(action)} is not legal; info['action_mask'] tells which moves are")
+        reward, over = self._move(int(action))
+        if self.opponent is not None and not over:
+            lost, over = self._move(self.opponent(self, self.board, self.to_play, self.np_random))
+            reward = -lost
+        return self._observation(), reward, over, False, self._info()
+
+    def _move(self, move: int) -> tuple[float, bool]:
+        """(what the player who moves wins by it, whether the game is over)."""
+        self.board = self.after(self.board, move, self.to_play)
+        won = self.has_won(self.board, self.to_play)
+        self.to_play = -self.to_play
+        return float(won), won or not self.legal(self.board).any()
+
+    def _observation(self) -> Any:
+        return np.stack([self.board == self.to_play, self.board == -self.to_play], axis=-1).astype(np.uint8)
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": self.legal(self.board).astype(np.int8), "to_play": 0 if self.to_play == 1 else 1}
+
+    def render(self) -> Any:
+        lines = [" ".join(".XO"[piece] for piece in row) for row in self.board.tolist()]
+        return "\n".join(lines)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"board": self.board.tolist(), "to_play": self.to_play}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.board, self.to_play = np.array(state["board"], dtype=np.int8), state["to_play"]
+
+
+def _moved(cells: NDArray[np.bool_], down: int, right: int) -> NDArray[np.bool_]:
+    """The cells moved up and left by so many; what comes in from outside is False."""
+    moved = np.zeros_like(cells)
+    rows, columns = cells.shape
+    kept = cells[down:, max(right, 0) : columns + min(right, 0)]
+    moved[: rows - down, max(-right, 0) : columns - max(right, 0)] = kept
+    return moved
+
+
+class TicTacToe(BoardGame):
+    """Three in a row on 3 × 3; a move is the number of a cell, row by row."""
+
+    rows, columns, in_a_row, num_actions = 3, 3, 3, 9
+
+    def legal(self, board: Board) -> NDArray[np.bool_]:
+        return board.reshape(-1) == 0
+
+    def cell(self, board: Board, move: int) -> tuple[int, int]:
+        return move // 3, move % 3
+
+
+class ConnectFour(BoardGame):
+    """Four in a row on 6 × 7; a move is a column, in which the piece falls down."""
+
+    rows, columns, in_a_row, num_actions = 6, 7, 4, 7
+
+    def legal(self, board: Board) -> NDArray[np.bool_]:
+        return board[0] == 0
+
+    def cell(self, board: Board, move: int) -> tuple[int, int]:
+        return int((board[:, move] == 0).sum()) - 1, move
