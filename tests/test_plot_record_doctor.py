@@ -14,6 +14,7 @@ from rl_training import errors
 from rl_training.cli import doctor, main
 from rl_training.errors import ConfigError, EnvironmentFault, MissingExtraError, RLTrainingError
 from rl_training.experiment.config import make_config
+from rl_training.experiment.presets import load_preset
 from rl_training.models.actor_critic import Acted
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.workflows import load_session
@@ -92,7 +93,7 @@ def test_controls_can_be_named_or_left_out(run_dir: Path) -> None:
     assert [panel.get_title(loc="left") for panel in named] == ["gamma", "entropy"]
     with pytest.raises(ConfigError, match="no run logged 'gama'"):
         learning_curves(runs, controls="gama")
-    with pytest.raises(ConfigError, match="no numbers for 'reward'"):
+    with pytest.raises(ConfigError, match="no run has numbers for 'reward'"):
         learning_curves(runs, metric="reward")
 
 
@@ -113,10 +114,57 @@ def test_the_band_of_seeds_is_taken_on_the_steps_that_all_have() -> None:
     # Between 10 and 20 one seed climbs from 1 to 2, the other from 5 to 3.
     early = Series(np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     late = Series(np.array([10.0, 20.0, 30.0]), np.array([5.0, 3.0, 9.0]))
-    band = seed_band([early, late])
+    band = seed_band([early, late], "minmax")
     assert (band.steps[0], band.steps[-1]) == (10.0, 20.0)
     np.testing.assert_allclose([band.mean[0], band.low[0], band.high[0]], [3.0, 1.0, 5.0])
     np.testing.assert_allclose([band.mean[-1], band.low[-1], band.high[-1]], [2.5, 2.0, 3.0])
+
+
+def test_the_band_is_the_interval_of_the_mean_unless_another_is_asked_for() -> None:
+    # Seeds at 1, 2 and 6: mean 3, deviation sqrt((4 + 1 + 9) / 2) = sqrt(7), Student's t of 2 degrees is 4.30.
+    seeds = [Series(np.array([0.0, 10.0]), np.full(2, value)) for value in (1.0, 2.0, 6.0)]
+    np.testing.assert_allclose(seed_band(seeds).high, 3 + 4.30 * np.sqrt(7 / 3))
+    np.testing.assert_allclose(seed_band(seeds, "std").low, 3 - np.sqrt(7))
+    figure = learning_curves([curves([{"global_step": 1, "return_mean": 1.0}], seed=seed) for seed in range(2)])
+    assert legend_of(figure.axes[0])[-1] == "95% interval of the mean"
+
+
+def test_a_short_run_does_not_hide_the_others(tmp_path: Path, run_dir: Path) -> None:
+    whole = [Series(np.array([10.0, 90.0]), np.array([1.0, 3.0])) for _ in range(2)]
+    killed = Series(np.array([5.0]), np.array([100.0]))
+    band = seed_band([*whole, killed])
+    assert (band.steps[0], band.steps[-1]) == (10.0, 90.0)
+    np.testing.assert_allclose([band.mean[0], band.mean[-1]], [1.0, 3.0])
+    early = tmp_path / "early"
+    early.mkdir()
+    (early / "config.yaml").write_text((run_dir / "config.yaml").read_text())
+    (early / "metrics.jsonl").write_text('{"global_step": 64, "episodes": 0}\n')
+    plotted = plot_runs([run_dir, early], tmp_path / "curve.svg")
+    assert (plotted.runs, plotted.without_metric) == ([run_dir], [early])
+
+
+def test_runs_of_different_budgets_are_lines_of_their_own() -> None:
+    rows = [{"global_step": step, "return_mean": 1.0} for step in (10, 20)]
+    runs = [curves(rows, seed=seed, total_timesteps=budget) for seed, budget in ((0, 20), (1, 20), (2, 40))]
+    assert [line.label for line in group_runs(runs)] == ["total_timesteps 20 (2 seeds)", "total_timesteps 40 (seed 2)"]
+    assert [line.label for line in group_runs(runs, "algo")] == ["ppo, 20 steps (2 seeds)", "ppo, 40 steps (seed 2)"]
+
+
+def test_lines_may_be_grouped_by_preset_or_by_any_key() -> None:
+    rows = [{"global_step": step, "return_mean": 1.0} for step in (10, 20)]
+    preset = make_config(load_preset("ppo/cartpole")).resolved()
+    runs = [curves(rows, **preset), curves(rows, **preset | {"total_timesteps": 7})]
+    assert [line.label for line in group_runs(runs, "preset")] == [
+        "ppo/cartpole, 100,000 steps (seed 0)",
+        "ppo/cartpole, 7 steps (seed 0)",
+    ]
+    other = curves(rows, seed=1, algo_kwargs={"clip_coef": 0.1})
+    assert [line.label for line in group_runs([*runs[:1], other], "clip_coef")] == [
+        "clip_coef 0.2 (seed 0)",
+        "clip_coef 0.1 (seed 1)",
+    ]
+    with pytest.raises(ConfigError, match="no run has the key 'clip_cof'; did you mean 'clip_coef'"):
+        group_runs(runs, "clip_cof")
 
 
 def test_smoothing_is_a_mean_of_neighbours_that_leaves_a_constant_alone() -> None:

@@ -20,6 +20,7 @@ WHAT_NEEDS_EXTRA = {
     "popgym": "a POPGym environment",
     "ray": "the Ray backend",
     "tensorboard": "TensorBoard logging",
+    "tune": "tuning",
     "video": "recording video",
 }
 

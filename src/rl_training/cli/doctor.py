@@ -34,6 +34,7 @@ EXTRAS = {  # the module by which each extra is known to be there
     "plot": "matplotlib",
     "ray": "ray",
     "tensorboard": "tensorboard",
+    "tune": "optuna",
     "video": "imageio_ffmpeg",
 }
 SMOKE = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 2_000, "eval_episodes": 0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rl_training.cli.main import Answer
-from rl_training.tools.plot import plot_runs
+from rl_training.tools.plot import BANDS, plot_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +15,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controls", default="auto", metavar="X", help="panels: those that moved (auto), none, or name,name [auto]"
     )
+    parser.add_argument(
+        "--band",
+        choices=list(BANDS),
+        default="ci",
+        help="around the mean of seeds: 95%% interval, std or range [ci]",
+    )
+    parser.add_argument("--by", metavar="X", help="a line for each algo, preset or value of a key [configuration]")
     parser.add_argument("--title", metavar="X", help="default: the algorithm and the environment")
 
 
 def run(args: argparse.Namespace) -> Answer:
-    plotted = plot_runs(args.runs, args.output, metric=args.metric, controls=args.controls, title=args.title)
+    plotted = plot_runs(
+        args.runs,
+        args.output,
+        metric=args.metric,
+        controls=args.controls,
+        title=args.title,
+        band=args.band,
+        by=args.by,
+    )
     skipped = [f"left out, no rows yet: {path}" for path in plotted.without_rows]
+    skipped += [f"left out, no numbers for {args.metric}: {path}" for path in plotted.without_metric]
     text = "\n".join([f"{args.output}: {plotted.points} points of {len(plotted.runs)} runs", *skipped])
     data = {"output": args.output, "runs": [str(path) for path in plotted.runs], "points": plotted.points}
-    return Answer(text, data | {"without_rows": [str(path) for path in plotted.without_rows]})
+    left_out = {"without_rows": plotted.without_rows, "without_metric": plotted.without_metric}
+    return Answer(text, data | {name: [str(path) for path in paths] for name, paths in left_out.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,7 @@ from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.side_by_side import train_side_by_side
 from rl_training.runtime.workflows import TrainResult
-
-# Student's t at 97.5 %, for 1, 2, … degrees of freedom; beyond the table the normal distribution is near enough.
-T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12)
-NORMAL_QUANTILE = 1.96
+from rl_training.tools.statistics import interval_reach
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -77,9 +73,7 @@ def aggregate(results: Sequence[TrainResult]) -> dict[str, Any]:
     if len(returns) < 2:
         return {"seeds": len(results)}
     deviation = float(returns.std(ddof=1))
-    degrees = len(returns) - 1
-    quantile = T_QUANTILES[degrees - 1] if degrees <= len(T_QUANTILES) else NORMAL_QUANTILE
-    reach = quantile * deviation / math.sqrt(len(returns))
+    reach = float(interval_reach(deviation, len(returns)))
     mean = float(returns.mean())
     return {
         "seeds": len(results),
