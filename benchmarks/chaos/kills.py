@@ -29,7 +29,7 @@ from rl_training.experiment.presets import load_preset  # noqa: E402
 
 ITERATIONS = 40  # of a run, each of which makes a checkpoint
 SECONDS = 300  # for a process that is left alone
-TIMES = ("seconds",)
+TIMES = ("seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True)

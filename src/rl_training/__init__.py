@@ -15,6 +15,7 @@ _LAZY = {
     "evaluate_checkpoint": "rl_training.runtime.workflows",
     "AlgorithmRow": "rl_training.experiment.registry",
     "register": "rl_training.api.algorithms",
+    "compare_runs": "rl_training.tools.compare",
     "make_config": "rl_training.api.functions",
     "train": "rl_training.api.functions",
     "evaluate": "rl_training.api.functions",

@@ -7,6 +7,7 @@ from rl_training.experiment.registry import (AlgorithmRow as AlgorithmRow)
 from rl_training.runtime.callbacks import (Callback as Callback)
 from rl_training.runtime.manager import (list_runs as list_runs, resume_run as resume_run, train_run as train_run)
 from rl_training.runtime.workflows import (TrainResult as TrainResult, evaluate_checkpoint as evaluate_checkpoint)
+from rl_training.tools.compare import (compare_runs as compare_runs)
 
 __version__: str
 _LAZY: dict[str, str]

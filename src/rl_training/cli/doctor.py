@@ -6,20 +6,18 @@ import argparse
 import os
 import platform
 import tempfile
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from rl_training import __version__
 from rl_training.cli.main import Answer
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.config import make_config
+from rl_training.experiment.starts import versions
 from rl_training.runtime.manager import train_run
 from rl_training.runtime.session import resolve_device
 
-LIBRARIES = ("torch", "gymnasium", "numpy", "pydantic", "safetensors")
 EXTRAS = {  # the module by which each extra is known to be there
     "atari": "ale_py",
     "box2d": "Box2D",
@@ -48,11 +46,6 @@ def run(_args: argparse.Namespace) -> Answer:
     report = {"versions": versions(), "machine": machine(), "extras": extras(), "smoke": smoke_run()}
     text = "\n\n".join(f"{name}\n{_block(part)}" for name, part in report.items())
     return Answer(text, report, exit_code=0 if report["smoke"]["status"] == "ok" else 1)
-
-
-def versions() -> dict[str, str]:
-    own = {"rl-training": __version__, "python": platform.python_version()}
-    return own | {name: metadata.version(name) for name in LIBRARIES}
 
 
 def machine() -> dict[str, Any]:

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable
 
 from rl_training.cli.main import Answer
+from rl_training.cli.tables import Lines, table
 from rl_training.experiment.registry import REGISTRY, load_plugins
 
-Lines = list[dict[str, object]]
 SORTS = ("path", "step", "return", "evaluated")
 
 
@@ -23,25 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     chosen = [args.what] if args.what else ["algorithms", "presets"]
     found = {name: _LISTS[name](args) for name in chosen}
-    return Answer("\n\n".join(_table(name, rows) for name, rows in found.items()), dict(found))
-
-
-def _table(name: str, rows: Lines) -> str:
-    """The rows under their names, each column as wide as it has to be."""
-    if not rows:
-        return f"no {name}"
-    cells = [[key.replace("_", " ") for key in rows[0]], *([_text(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
-    return f"{name}\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
+    return Answer("\n\n".join(table(name, rows) for name, rows in found.items()), dict(found))
 
 
 def _algorithms(_args: argparse.Namespace) -> Lines:

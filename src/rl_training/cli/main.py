@@ -81,6 +81,14 @@ VERBS = {
         "watch",
         ("rl-training watch RUN", "rl-training watch latest --checkpoint best --episodes 3 --fps 30"),
     ),
+    "compare": Verb(
+        "groups of runs side by side, with 95 % intervals",
+        "compare",
+        (
+            "rl-training compare runs/ppo/CartPole-v1 runs/dqn/CartPole-v1 --by algo --target 475",
+            "rl-training compare runs --by clip_coef --json",
+        ),
+    ),
     "record": Verb(
         "a video of episodes",
         "record",

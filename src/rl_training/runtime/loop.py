@@ -69,7 +69,7 @@ def _train(session: Session, listeners: Callback) -> None:
 
 def _iterate(session: Session, listeners: Callback) -> dict[str, float]:
     """Collects one rollout and learns from it; returns the controls as they were used."""
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     learner, progress = session.learner, session.progress
     controls = session.apply_controls()
     rollout = session.collect()
@@ -86,6 +86,7 @@ def _iterate(session: Session, listeners: Callback) -> dict[str, float]:
     _check_finite(session)
     progress.iterations += 1
     progress.seconds += time.perf_counter() - started
+    progress.cpu_seconds += time.process_time() - cpu_started
     return controls
 
 
@@ -106,6 +107,7 @@ def _row(session: Session, controls: dict[str, float]) -> dict[str, Any]:
         "episodes": progress.episodes,
         "gradient_steps": progress.gradient_steps,
         "seconds": progress.seconds,
+        "cpu_seconds": progress.cpu_seconds,
         **progress.episode_metrics(),
         **session.meter.flush(),
         **session.collector.metrics(),

@@ -17,6 +17,7 @@ from rl_training.experiment.config import TrainConfig, make_config, read_yaml
 from rl_training.experiment.files import cause_of, naming_failures, replacing
 from rl_training.experiment.logging import Logger, import_loggers, open_loggers
 from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
+from rl_training.experiment.starts import note_start
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
@@ -181,6 +182,7 @@ def _run(
     """Trains in a directory whose lock this process holds."""
     config = session.config
     write_config(run_dir, config)
+    note_start(run_dir, session.progress.global_step)
     checkpoints = Checkpoints(run_dir, config)
     with naming_failures(run_dir):
         rows = RowRecorder(run_dir, config, resume_step=resume_step)

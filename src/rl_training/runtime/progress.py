@@ -27,6 +27,7 @@ class Progress:
     best_return: float | None = None
     evaluations_since_best: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of this process; workers count for themselves
     recent: dict[str, deque[Episode]] = field(default_factory=dict)  # of each task
 
     def add_episodes(self, episodes: tuple[Episode, ...]) -> None:

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 Row = Mapping[str, object]
 EVALUATION = "eval_"
 # Each is part of another line, or of the progress.
-TOLD_ELSEWHERE = {"global_step", "seconds", "return_std", "return_min", "return_max", "gradient_steps"}
+TOLD_ELSEWHERE = {"global_step", "seconds", "cpu_seconds", "return_std", "return_min", "return_max", "gradient_steps"}
 LABELS = {"return_mean": "return", "episode_length_mean": "length", "success_rate": "success"}
 
 

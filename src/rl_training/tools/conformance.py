@@ -21,7 +21,7 @@ from rl_training.runtime.opening import load_session
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import predict
 
-NOT_COMPARED = ("seconds", "output_dir", "signature")  # wall-clock time, and where the run lies
+NOT_COMPARED = ("seconds", "cpu_seconds", "output_dir", "signature")  # time, and where the run lies
 
 
 class BrokenPromise(RLTrainingError):
