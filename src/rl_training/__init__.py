@@ -16,6 +16,7 @@ _LAZY = {
     "AlgorithmRow": "rl_training.experiment.registry",
     "register": "rl_training.api.algorithms",
     "compare_runs": "rl_training.tools.compare",
+    "write_report": "rl_training.tools.report",
     "make_config": "rl_training.api.functions",
     "train": "rl_training.api.functions",
     "evaluate": "rl_training.api.functions",

@@ -8,6 +8,7 @@ from rl_training.runtime.callbacks import (Callback as Callback)
 from rl_training.runtime.manager import (list_runs as list_runs, resume_run as resume_run, train_run as train_run)
 from rl_training.runtime.workflows import (TrainResult as TrainResult, evaluate_checkpoint as evaluate_checkpoint)
 from rl_training.tools.compare import (compare_runs as compare_runs)
+from rl_training.tools.report import (write_report as write_report)
 
 __version__: str
 _LAZY: dict[str, str]

@@ -89,6 +89,14 @@ VERBS = {
             "rl-training compare runs --by clip_coef --json",
         ),
     ),
+    "report": Verb(
+        "one HTML page about runs, that needs no network",
+        "report",
+        (
+            "rl-training report runs/ppo/CartPole-v1 --output report.html",
+            "rl-training report runs --by algo --target 475 --output report.html --watch",
+        ),
+    ),
     "record": Verb(
         "a video of episodes",
         "record",
