@@ -17,6 +17,7 @@ _LAZY = {
     "register": "rl_training.api.algorithms",
     "compare_runs": "rl_training.tools.compare",
     "write_report": "rl_training.tools.report",
+    "tune": "rl_training.tools.tune",
     "make_config": "rl_training.api.functions",
     "train": "rl_training.api.functions",
     "evaluate": "rl_training.api.functions",

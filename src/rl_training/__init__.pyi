@@ -9,6 +9,7 @@ from rl_training.runtime.manager import (list_runs as list_runs, resume_run as r
 from rl_training.runtime.workflows import (TrainResult as TrainResult, evaluate_checkpoint as evaluate_checkpoint)
 from rl_training.tools.compare import (compare_runs as compare_runs)
 from rl_training.tools.report import (write_report as write_report)
+from rl_training.tools.tune import (tune as tune)
 
 __version__: str
 _LAZY: dict[str, str]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import TrainConfig, with_numbers
+from rl_training.experiment.config import TrainConfig, layer_of, with_numbers
 from rl_training.experiment.plain import parse_yaml
 from rl_training.experiment.runs import find_run
 
@@ -40,21 +40,14 @@ def parse_value(key: str, text: str) -> Any:
 
 
 def assignments(pairs: list[str]) -> dict[str, Any]:
-    """`--set key=value`: keys of the config, or else of the algorithm; `env_kwargs.key` reaches into a mapping."""
-    layer: dict[str, Any] = {}
+    """`--set key=value`, with keys as `layer_of` takes them."""
+    values = []
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
             raise ConfigError(f"--set takes key=value, got {pair!r}")
-        head, dot, tail = key.partition(".")
-        value = parse_value(key, text)
-        if dot and head in TrainConfig.model_fields:
-            layer.setdefault(head, {})[tail] = value
-        elif key in TrainConfig.model_fields:
-            layer[key] = value
-        else:
-            layer.setdefault("algo_kwargs", {})[key] = value
-    return layer
+        values.append((key, parse_value(key, text)))
+    return layer_of(values)
 
 
 def parameter_flags(args: argparse.Namespace) -> list[str]:

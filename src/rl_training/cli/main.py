@@ -97,6 +97,15 @@ VERBS = {
             "rl-training report runs --by algo --target 475 --output report.html --watch",
         ),
     ),
+    "tune": Verb(
+        "search for good hyper-parameters",
+        "tune",
+        (
+            "rl-training tune --config ppo/cartpole --trials 50 --jobs 2",
+            "rl-training tune --config ppo/cartpole --space space.yaml --seeds 0-2 --pruning hyperband",
+            "rl-training tune dqn --env Acrobot-v1 --target -100 --total-timesteps 50000",
+        ),
+    ),
     "record": Verb(
         "a video of episodes",
         "record",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from typing import Any
 
 import yaml
 
@@ -25,10 +26,15 @@ EVALUATIONS = 10
 takes_parameters = True  # any other flag is a parameter of the algorithm
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """The arguments by which `layers_from` knows what to train."""
     parser.add_argument("algo", nargs="?", metavar="ALGO|PRESET", help="an algorithm (ppo) or a preset (ppo/cartpole)")
     parser.add_argument("--config", metavar="X", help="a packaged preset (ppo/cartpole) or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key, as often as needed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser)
     parser.add_argument("--seeds", metavar="0-4", help="train one run per seed (0-4 or 0,3,7); on Ray all at once")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many seeds at once, in processes [1]")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and the memory it needs")
@@ -68,7 +74,11 @@ def _dry_run(config: TrainConfig) -> Answer:
 
 
 def config_from(args: argparse.Namespace) -> TrainConfig:
-    """Defaults < preset or file < flags."""
+    return make_config(layers_from(args))
+
+
+def layers_from(args: argparse.Namespace) -> dict[str, Any]:
+    """The keys that were given: preset or file < flags."""
     algo, source = args.algo, args.config
     if algo and ("/" in algo or algo.endswith((".yaml", ".yml"))):  # a preset, or a file, is what everyone types
         if source:
@@ -86,7 +96,7 @@ def config_from(args: argparse.Namespace) -> TrainConfig:
         raise ConfigError("say what to train: a preset (rl-training train ppo/cartpole) or an algorithm and --env")
     if algo in REGISTRY and not layers.keys() & {"env_id", "tasks"}:
         raise ConfigError(f"train {algo} needs an environment: --env CartPole-v1{_presets_of(algo)}")
-    return make_config(layers)
+    return layers
 
 
 def _presets_of(algo: str) -> str:

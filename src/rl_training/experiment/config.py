@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -216,6 +216,20 @@ def with_numbers(tree: Any) -> Any:
     if isinstance(tree, list):
         return [with_numbers(value) for value in tree]
     return float(tree) if isinstance(tree, str) and EXPONENT.fullmatch(tree) else tree
+
+
+def layer_of(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Puts keys of the config, or else of the algorithm, in their places; `env_kwargs.key` reaches into a mapping."""
+    layer: dict[str, Any] = {}
+    for key, value in values:
+        head, dot, tail = key.partition(".")
+        if dot and head in TrainConfig.model_fields:
+            layer.setdefault(head, {})[tail] = value
+        elif key in TrainConfig.model_fields:
+            layer[key] = value
+        else:
+            layer.setdefault("algo_kwargs", {})[key] = value
+    return layer
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,12 +27,16 @@ _log = logging.getLogger(__name__)
 
 def create_run_dir(output_dir: Path, algo: str, env_name: str, seed: int, name: str | None = None) -> Path:
     """Make `<output_dir>/<algo>/<env>/<time>-seed<k>` (or `…/<name>`); no two runs are given the same one."""
-    parent = Path(output_dir) / file_name(algo) / file_name(env_name)
-    with naming_failures(parent, ConfigError):
-        parent.mkdir(parents=True, exist_ok=True)
-    leaf = file_name(name) if name else f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
-    candidates = (parent / (leaf if attempt == 1 else f"{leaf}-{attempt}") for attempt in count(1))
+    path = run_dir_of(output_dir, algo, env_name, name or f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}")
+    with naming_failures(path.parent, ConfigError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    candidates = (path if attempt == 1 else path.with_name(f"{path.name}-{attempt}") for attempt in count(1))
     return next(path for path in candidates if _is_created(path))
+
+
+def run_dir_of(output_dir: Path, algo: str, env_name: str, name: str) -> Path:
+    """Where the run of that name lies."""
+    return Path(output_dir) / file_name(algo) / file_name(env_name) / file_name(name)
 
 
 def _is_created(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from rl_training.experiment.checkpointing import CheckpointStore
 from rl_training.experiment.config import TrainConfig, make_config, read_yaml
 from rl_training.experiment.files import cause_of, naming_failures, replacing
 from rl_training.experiment.logging import Logger, import_loggers, open_loggers
-from rl_training.experiment.runs import RunLock, create_run_dir, list_runs
+from rl_training.experiment.runs import RunLock, create_run_dir, list_runs, run_dir_of
 from rl_training.experiment.starts import note_start
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
@@ -143,6 +144,16 @@ def resume_run(
             step = session.progress.global_step
             warn_of_ended_schedule(session)
             return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=step)
+
+
+def train_or_resume(config: TrainConfig, *, callbacks: Sequence[Callback] = ()) -> TrainResult:
+    """Goes on with the run of the config's `run_name` if it has a checkpoint; otherwise begins it anew in its place."""
+    run_dir = run_dir_of(Path(config.output_dir), config.algo, config.env_id, config.run_name or "unnamed")
+    if CheckpointStore(run_dir, keep=config.keep_checkpoints).latest() is not None:
+        return resume_run(run_dir, callbacks=callbacks)
+    if run_dir.is_dir():
+        shutil.rmtree(run_dir)
+    return train_run(config, callbacks=callbacks)
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], among: Iterable[str]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -16,7 +18,8 @@ from rl_training.runtime.manager import train_run
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult
 
-Tell = Callable[[int, dict[str, Any], int], None]  # the run's number, a row of it, the step
+Tell = Callable[[int, dict[str, Any], int], bool | None]  # the run's number, a row of it, the step
+Train = Callable[..., TrainResult]
 
 
 class _Running(NamedTuple):
@@ -27,23 +30,39 @@ class _Running(NamedTuple):
 
 def train_side_by_side(configs: Sequence[TrainConfig], *, jobs: int, tell: Tell) -> Iterator[tuple[int, TrainResult]]:
     """(number, result) of each run as it ends; `jobs` of them run at once. The first failure ends all."""
-    waiting = list(enumerate(configs))
+    for number, outcome in outcomes_side_by_side(configs, jobs=jobs, tell=tell):
+        if isinstance(outcome, RLTrainingError):
+            raise outcome
+        yield number, outcome
+
+
+def outcomes_side_by_side(
+    configs: Iterable[TrainConfig], *, jobs: int, tell: Tell, train: Train = train_run
+) -> Iterator[tuple[int, TrainResult | RLTrainingError]]:
+    """(number, result or error) of each run as it ends; a config is taken when there is a free process for it.
+
+    A run whose row `tell` answers with True is ended: it saves itself, and its outcome is the signal's error.
+    """
+    waiting = enumerate(configs)
     running: dict[Any, _Running] = {}  # by their pipes
+    ended: set[int] = set()
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                started = _start(*waiting.pop(0))
+        while True:
+            while len(running) < jobs and (job := next(waiting, None)):
+                started = _start(*job, train)
                 running[started.pipe] = started
+            if not running:
+                return
             for pipe in wait(list(running)):
                 run = running[pipe]
-                kind, said = _received(run, configs)
+                kind, said = _received(run)
                 if kind == "row":
-                    tell(run.number, *said)
+                    if tell(run.number, *said) and run.number not in ended:
+                        ended.add(run.number)
+                        run.process.terminate()
                     continue
                 del running[pipe]
                 run.process.join()
-                if kind == "error":
-                    raise said
                 yield run.number, said
     finally:
         for run in running.values():  # a signal has reached them, too: they save and end by themselves
@@ -52,22 +71,22 @@ def train_side_by_side(configs: Sequence[TrainConfig], *, jobs: int, tell: Tell)
             run.process.join()
 
 
-def _start(index: int, config: TrainConfig) -> _Running:
+def _start(number: int, config: TrainConfig, train: Train) -> _Running:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_train, args=(config, there), name=f"seed {config.seed}")
+    process = context.Process(target=_train, args=(config, there, train), name=f"seed {config.seed}")
     process.start()
     there.close()
-    return _Running(index, process, here)
+    return _Running(number, process, here)
 
 
-def _received(run: _Running, configs: Sequence[TrainConfig]) -> tuple[str, Any]:
+def _received(run: _Running) -> tuple[str, Any]:
     try:
         return run.pipe.recv()
     except EOFError:
         run.process.join()
-        seed, code = configs[run.number].seed, run.process.exitcode
-        return "error", RLTrainingError(f"the process of seed {seed} ended with {code}; resume its run")
+        name, code = run.process.name, run.process.exitcode
+        return "error", RLTrainingError(f"the process of {name} ended with {code}; resume its run")
 
 
 class _Teller(Callback):
@@ -83,8 +102,17 @@ class _Teller(Callback):
         self._pipe.send(("row", (evaluation.row(), evaluation.step)))
 
 
-def _train(config: TrainConfig, pipe: Connection) -> None:
+def _train(config: TrainConfig, pipe: Connection, train: Train) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        pipe.send(("result", train_run(config, callbacks=[_Teller(pipe)])))
+        pipe.send(("result", train(config, callbacks=[_Teller(pipe)])))
     except RLTrainingError as error:
         pipe.send(("error", error))
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone, for nobody would hear of it; its checkpoints are good."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
