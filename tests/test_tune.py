@@ -25,6 +25,7 @@ from rl_training.experiment.presets import load_preset
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.manager import train_or_resume
+from rl_training.runtime.side_by_side import outcomes_side_by_side
 from rl_training.runtime.workflows import TrainResult
 from rl_training.tools import tune as tune_module
 from rl_training.tools.space import check_space, default_space, parse_space
@@ -255,3 +256,20 @@ def _peek(folder: Path) -> list[tuple[int, str]]:
         return trials_in(folder)
     except sqlite3.OperationalError:  # the tables are being made
         return []
+
+
+def test_a_run_is_ended_when_its_row_is_answered_with_true(tmp_path: Path) -> None:
+    """The run saves itself, so that nothing is lost if it is wanted after all."""
+    changes = {"output_dir": str(tmp_path), "num_envs": 1, "total_timesteps": 10_000_000, "log_interval": 8}
+    config = make_config({**BASE, **changes, "eval_interval": None})
+    rows: list[int] = []
+
+    def tell(_number: int, _row: dict[str, Any], step: int) -> bool:
+        rows.append(step)
+        return True
+
+    ((number, outcome),) = outcomes_side_by_side([config], jobs=2, tell=tell)
+    assert number == 0
+    assert rows
+    assert isinstance(outcome, StoppedBySignal)
+    assert list(tmp_path.glob("ppo/CartPole-v1/*/checkpoints/step-*"))
