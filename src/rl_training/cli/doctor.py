@@ -30,6 +30,7 @@ EXTRAS = {  # the module by which each extra is known to be there
     "mujoco": "mujoco",
     "pandas": "pandas",
     "plot": "matplotlib",
+    "popgym": "popgym",
     "ray": "ray",
     "tensorboard": "tensorboard",
     "tune": "optuna",
