@@ -11,6 +11,7 @@ WHAT_NEEDS_EXTRA = {
     "classic": "rendering classic control",
     "envpool": "an environment of EnvPool",
     "dm_control": "a dm_control environment",
+    "export": "exporting to ONNX",
     "minari": "a Minari dataset",
     "minatar": "a MinAtar environment",
     "minigrid": "a MiniGrid environment",

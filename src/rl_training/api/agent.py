@@ -21,6 +21,7 @@ from rl_training.runtime.manager import OnScreen, display_of, resumed_config
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult, predict, train_session
+from rl_training.tools.export import Exported, export_policy
 from rl_training.tools.record import Recording, record_episodes
 
 AgentT = TypeVar("AgentT", bound="Agent")
@@ -145,6 +146,10 @@ class Agent:
     def record(self, output: Path | str = "episode.mp4", *, episodes: int = 1, **options: Any) -> Recording:
         """Plays episodes into an mp4 or a gif; `options` are those of `rl_training.tools.record.record_episodes`."""
         return record_episodes(self._session, output, episodes=episodes, **options)
+
+    def export(self, output: Path | str, *, deterministic: bool = True, observations: int = 1000) -> Exported:
+        """Writes the policy to an `.onnx`, `.pt2` or `.safetensors` file and compares it on real observations."""
+        return export_policy(self._session, output, deterministic=deterministic, observations=observations)
 
     def close(self) -> None:
         """Closes the environments that the agent made, and the loggers that it was given."""

@@ -24,6 +24,7 @@ EXTRAS = {  # the module by which each extra is known to be there
     "classic": "pygame",
     "dm_control": "dm_control",
     "envpool": "envpool",
+    "export": "onnxruntime",
     "minari": "minari",
     "minatar": "minatar",
     "minigrid": "minigrid",

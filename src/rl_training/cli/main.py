@@ -126,6 +126,11 @@ VERBS = {
         "play",
         ("rl-training play RUN", "rl-training play RUN --checkpoint best --second"),
     ),
+    "export": Verb(
+        "a run's policy as a file that runs without this package",
+        "export",
+        ("rl-training export RUN --output policy.onnx", "rl-training export RUN --stochastic --output policy.pt2"),
+    ),
     "doctor": Verb("versions, threads, extras, and a smoke run", "doctor", ("rl-training doctor",)),
 }
 

@@ -50,7 +50,7 @@ class AttentionCore(nn.Module):
         back = last - torch.arange(len(features), device=features.device)  # [T, k − 1 + T]
         visible = (back >= 0) & (back < self.length)
         allowed = visible & is_there.T[:, None, None, :]  # [N, 1, T, k − 1 + T]
-        liking = self.distance[:, back.clamp(0, self.length - 1)].expand(len(allowed), -1, -1, -1)
+        liking = self.distance[:, back.clamp(0, self.length - 1)].expand(allowed.shape[0], -1, -1, -1)
         attended = F.scaled_dot_product_attention(query, keys, values, liking.masked_fill(~allowed, -torch.inf))
         return self.mix(attended.permute(2, 0, 1, 3).flatten(2))
 

@@ -159,7 +159,7 @@ class DreamerModel(nn.Module):
     def act(
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
-        uniform = None if deterministic else self.uniform(len(state), generator=generator)
+        uniform = None if deterministic else self.uniform(state.shape[0], generator=generator)
         latent = self._perceive(obs, state, uniform)
         dist = self.view.masked(self.head(self.actor(latent.features)), obs)
         actions = self.head.mode(dist) if deterministic else self.head.sample(dist, generator)

@@ -75,7 +75,7 @@ class EfficientZeroModel(MuZeroModel):
 
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         latents, values, policy = super().initial(obs)
-        return torch.cat([latents, *self.fresh_memory(len(latents))], dim=-1), values, policy
+        return torch.cat([latents, *self.fresh_memory(latents.shape[0])], dim=-1), values, policy
 
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The reward of a step is what it adds to the prefix."""

@@ -63,7 +63,7 @@ class ObsReader(nn.Module):
             _resized(image.pixels(pick(obs, path)), shape)
             for (path, image), shape in zip(self.images, self.image_shapes, strict=True)
         ]
-        vector = torch.cat(numbers, dim=-1) if numbers else images[0].new_zeros(len(images[0]), 0)
+        vector = torch.cat(numbers, dim=-1) if numbers else images[0].new_zeros(images[0].shape[0], 0)
         return Seen(vector, tuple(images))
 
 
@@ -144,7 +144,7 @@ def _width(space: gym.Space) -> int:
 def _numbers(obs: Tensor, space: gym.Space) -> Tensor:
     if isinstance(space, spaces.Discrete):
         return F.one_hot(obs.long() - int(space.start), int(space.n)).float()
-    return symlog(obs.reshape(len(obs), -1).float().clamp(-LARGEST, LARGEST))
+    return symlog(obs.reshape(obs.shape[0], -1).float().clamp(-LARGEST, LARGEST))
 
 
 def _resized(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:

@@ -106,8 +106,8 @@ class QPolicy(nn.Module):
             return Acted(self.network.q_values(obs).argmax(-1), state)
         self.network.draw_noise(generator)
         best = self.network.q_values(obs).argmax(-1)
-        explores = torch.rand(len(state), generator=generator, device=self.device) < self.params.epsilon
-        return Acted(torch.where(explores, self._random(obs, len(state), generator), best), state)
+        explores = torch.rand(state.shape[0], generator=generator, device=self.device) < self.params.epsilon
+        return Acted(torch.where(explores, self._random(obs, state.shape[0], generator), best), state)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         return Acted(self._random(obs, len(state), generator), state)

@@ -74,7 +74,7 @@ class TaskHead(nn.Module):
     def forward(self, x: Tensor, tasks: Tensor) -> Tensor:
         """Features `[…, B, D]` of rows whose tasks are `[B]`."""
         answers = self.heads(x).unflatten(-1, (self.tasks, -1))
-        return answers[..., torch.arange(len(tasks), device=tasks.device), tasks, :]
+        return answers[..., torch.arange(tasks.shape[0], device=tasks.device), tasks, :]
 
 
 def normed(x: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class ScaleZeroModel(PlanningModel):
         """(latents `[B, D]`, tasks `[B]`); a row goes through the encoder of its task."""
         if ALONE in self.tasks_of:
             latents = self.encoders[0](self.view.seen(obs))
-            return latents, torch.zeros(len(latents), dtype=torch.int64, device=self.device)
+            return latents, torch.zeros(latents.shape[0], dtype=torch.int64, device=self.device)
         tasks = obs[TASK].long()
         latents = self.support.new_zeros(len(tasks), self.transformer.width)
         for encoder, name in zip(self.encoders, self.tasks_of, strict=True):
@@ -158,7 +158,7 @@ class ScaleZeroModel(PlanningModel):
 
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         latents, tasks = self.represent(obs)
-        memory = latents.new_zeros(len(latents), *self.transformer.memory_shape)
+        memory = latents.new_zeros(latents.shape[0], *self.transformer.memory_shape)
         return self._evaluated(Node(latents, tasks, torch.zeros_like(tasks), memory))
 
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -109,10 +109,10 @@ class VectorTorso(Torso):
 
     def forward(self, obs: Tensor) -> Tensor:
         if self.classes:
-            columns = (obs.reshape(len(obs), len(self.classes)) - self._starts).unbind(-1)
+            columns = (obs.reshape(obs.shape[0], len(self.classes)) - self._starts).unbind(-1)
             obs = torch.cat([F.one_hot(c.long(), n) for c, n in zip(columns, self.classes, strict=True)], dim=-1)
         elif obs.dim() != 2:
-            obs = obs.reshape(len(obs), -1)
+            obs = obs.reshape(obs.shape[0], -1)
         if obs.dtype != torch.float32:
             obs = obs.float()
         return self.mlp(obs)

@@ -105,7 +105,7 @@ class Attention(nn.Module):
     def step(self, x: Tensor, memory: Tensor, place: Tensor, seen: Tensor) -> Tensor:
         """One token `[1, B, D]` a row, at its place; its key and value go into the memory `[B, 2, H, S, D/H]`."""
         query, *pair = self._heads(x)
-        memory[torch.arange(len(place), device=place.device), :, :, place] = torch.cat(pair, dim=2).transpose(1, 2)
+        memory[torch.arange(place.shape[0], device=place.device), :, :, place] = torch.cat(pair, dim=2).transpose(1, 2)
         return self._merged(F.scaled_dot_product_attention(query, memory[:, 0], memory[:, 1], attn_mask=seen))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
