@@ -20,6 +20,7 @@ from rl_training.ops.losses import normalize
 class PolicyParams(Params):
     """The parameters of every algorithm with an `ActorCritic` policy."""
 
+    spellings: ClassVar[dict[str, str]] = {"n_steps": "rollout_steps"}  # Stable-Baselines3's
     learning_rate: PositiveFloat = Field(3e-4, description="step size of the optimizer")
     gamma: float = Field(0.99, ge=0, le=1, description="discount of a step")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="decay of the traces of advantages")

@@ -24,6 +24,7 @@ POLICY = "policy of your own, module:Class or in Python a class or a callable: i
 class Params(Validated):
     """The base of every algorithm's parameters. A default is written here and nowhere else."""
 
+    spellings: ClassVar[dict[str, str]] = {}  # names that fields have elsewhere, and the fields, which mean the same
     renamed: ClassVar[dict[str, str]] = {}  # keys that one may expect here, and what to give in their place
 
     @classmethod

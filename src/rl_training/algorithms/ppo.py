@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -15,6 +15,7 @@ from rl_training.replaceable import replaceable
 
 
 class PPOParams(ActorCriticParams):
+    spellings: ClassVar[dict[str, str]] = {**ActorCriticParams.spellings, "n_epochs": "update_epochs"}
     clip_coef: float = Field(0.2, ge=0, description="how far the probability ratio may leave 1")
     clip_value_loss: bool = Field(False, description="clip the value's step by clip_coef, too")
     update_epochs: PositiveInt = Field(4, description="passes over each rollout")

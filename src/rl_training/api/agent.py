@@ -99,6 +99,8 @@ class Agent:
         with display_of(session, display) as shown:
             return train_session(session, callbacks=[*callbacks, recorder, OnScreen(shown)])
 
+    learn = train  # as Stable-Baselines3 calls it
+
     def evaluate(self, episodes: int = 20, *, deterministic: bool = True, seed: int | None = None) -> dict[str, Any]:
         """Mean, deviation, extremes and median of the returns of whole episodes, and their lengths."""
         return self._session.evaluate(episodes, deterministic=deterministic, seed=seed).summary()

@@ -15,7 +15,8 @@ from rl_training.envs.kinds import kind_of
 from rl_training.envs.sources import EnvSource
 from rl_training.envs.types import Spaces
 from rl_training.experiment.config import TrainConfig, make_config, merge
-from rl_training.runtime.controls import Control, canonical_keys, control_keys
+from rl_training.runtime.controls import Control, control_keys
+from rl_training.runtime.params import canonical_params
 
 UNCLIPPED = {"eval_env_kwargs": {"reward_clipping": False}}  # Atari's preprocessing clips; a score is the game's own
 
@@ -25,7 +26,7 @@ def settled(config: TrainConfig, spaces: Spaces, env: EnvSource | None = None) -
     if config.defaults != "environment":
         return config
     learner = config.learner_class()
-    given = canonical_keys(config.algo_kwargs, learner.controls)
+    given = canonical_params(learner.Params, learner.controls, config.algo_kwargs)
     by_kind = learner.defaults_by_kind.get(kind_of(spaces), {})
     kwargs = {key: value for key, value in by_kind.items() if key not in _spoken_for(given, learner.controls)}
     atari = UNCLIPPED if not config.tasks and choose_backend(config.env_spec(env)) == "atari" else {}

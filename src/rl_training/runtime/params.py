@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from rl_training.algorithms.params import Params
 from rl_training.errors import ConfigError
 from rl_training.experiment.validation import unknown_key, validation_problems
 from rl_training.runtime.controls import SUFFIXES, Control, ControlSet, canonical_keys, control_keys
+from rl_training.runtime.schedules import rename_aliases
 
 
 class ParsedParams(NamedTuple):
@@ -23,11 +24,11 @@ def parse_params(
     model: type[Params], controls: tuple[Control, ...], raw: Mapping[str, Any], *, horizon: int | None
 ) -> ParsedParams:
     """Validates a user's keys; a ConfigError has one line for each problem."""
-    accepted = [*model.model_fields, *(key for control in controls for key in control_keys(control))]
+    accepted = [*model.model_fields, *model.spellings, *(key for control in controls for key in control_keys(control))]
     problems = [_refusal(model, key, accepted) for key in raw if key not in accepted]
     known = {key: value for key, value in raw.items() if key in accepted}
     try:
-        values = canonical_keys(known, controls)
+        values = canonical_params(model, controls, known)
     except ValueError as error:
         raise ConfigError("\n".join([*problems, str(error)])) from error
     schedules = {key: value for key, value in values.items() if key not in model.model_fields}
@@ -47,6 +48,11 @@ def parse_params(
     if problems:
         raise ConfigError("\n".join(problems))
     return ParsedParams(params, control_set, schedules)
+
+
+def canonical_params(model: type[Params], controls: Iterable[Control], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` with every other spelling under its canonical key; two spellings of one key are refused."""
+    return canonical_keys(rename_aliases(raw, model.spellings), controls)
 
 
 def _schedules_always_too_low(params: Params, controls: ControlSet, schedules: Mapping[str, Any]) -> list[str]:
