@@ -1,4 +1,4 @@
-"""Writes what is derived: the README's table of algorithms, the sourcebook and the declarations for editors."""
+"""Writes what is derived: the README's table, the sourcebook, the reference and the declarations for editors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.compare_sb3 import write_section  # noqa: E402 - the repository's own, not installed
+from docs.reference import PAGES, sections  # noqa: E402
 from docs.stubs import STUBS  # noqa: E402
 
 
@@ -63,5 +64,7 @@ def scores(name: str) -> str:
 if __name__ == "__main__":
     write_section(ROOT / "README.md", "registry", readme_table())
     (ROOT / "docs" / "sourcebook.md").write_text(sourcebook())
-    for path, text in STUBS.items():
+    for path, text in {**STUBS, **PAGES}.items():
         path.write_text(text())
+    for page, name, text in sections():
+        write_section(page, name, text)

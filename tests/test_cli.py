@@ -330,3 +330,13 @@ def test_every_preset_is_evaluated_on_the_way(preset: str) -> None:
     config = make_config(load_preset(preset))
     assert config.eval_interval
     assert config.eval_interval < config.total_timesteps
+
+
+def test_off_is_a_word_on_the_command_line_and_in_yaml(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """YAML reads a bare `off` as a truth value."""
+    file = tmp_path / "plain.yaml"
+    file.write_text("algo: ppo\nenv_id: CartPole-v1\nkernels: off\n")
+    for given in (["ppo/cartpole", "--kernels", "off"], ["ppo/cartpole", "--set", "kernels=off"], [str(file)]):
+        code, out, _ = run_cli(capsys, "train", *given, "--dry-run", "--json")
+        assert code == 0
+        assert json.loads(out)["kernels"] == "off"

@@ -67,6 +67,7 @@ class Agent:
 
     @property
     def config(self) -> TrainConfig:
+        """The config, with what the environment and the calls of `train` have settled."""
         return self._session.config
 
     @property
@@ -76,6 +77,7 @@ class Agent:
 
     @property
     def num_timesteps(self) -> int:
+        """The steps trained so far, over all environments together."""
         return self._session.progress.global_step
 
     def train(

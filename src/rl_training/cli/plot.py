@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from rl_training.cli.flags import run_path
 from rl_training.cli.main import Answer
 from rl_training.tools.plot import BANDS, plot_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run directory, or one above: all runs below it")
+    what = "a run as other verbs take it, or a directory above: all runs below it"
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=run_path, help=what)
     parser.add_argument("--output", required=True, metavar="FILE", help="curve.png, curve.svg or curve.pdf")
     parser.add_argument("--metric", default="return_mean", metavar="X", help="a column of metrics.jsonl [return_mean]")
     parser.add_argument(

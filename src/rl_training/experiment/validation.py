@@ -25,6 +25,8 @@ class Validated(BaseModel):
             raise ValueError(f"{info.field_name}: expected a number below {LARGEST_NUMBER:.3g}, got {value!r}")
         if any(isinstance(item, bool) for item in items):
             annotation = cls.model_fields[str(info.field_name)].annotation
+            if value is False and "off" in get_args(annotation):
+                return "off"  # YAML reads a bare off as a truth value
             if not {bool, Any} & _types_in(annotation):
                 raise ValueError(f"{info.field_name}: expected no truth value, got {value!r}")
         return value
