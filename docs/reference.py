@@ -62,11 +62,11 @@ def parameters(row: AlgorithmRow) -> str:
 
 
 def _table(found: list[Parameter]) -> list[str]:
-    lines = ["| parameter | default | type and bounds | what it does |", "|---|---|---|---|"]
+    lines = ["| parameter | default | what it does |", "|---|---|---|"]
     for p in found:
         kind = ", ".join(part for part in (p.type.replace(" | ", " or "), p.bounds) if part)
         moves = "; may follow a [schedule](../schedules.md)" if p.schedulable else ""
-        lines.append(f"| `{p.name}` | `{p.default!r}` | {kind} | {p.description}{moves} |")
+        lines.append(f"| `{p.name}` | `{p.default!r}` | {p.description} ({kind}){moves} |")
     return lines
 
 
