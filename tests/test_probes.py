@@ -30,7 +30,13 @@ PROBES: dict[str, dict[str, Any]] = {
     "ppo": {"learning_rate": 3e-3, "ent_coef": 0.02, "rollout_steps": 32, "update_epochs": 4, "num_minibatches": 4},
     "a2c": {"learning_rate": 5e-3, "rollout_steps": 4, "optimizer": "adam"},
     "trpo": {"learning_rate": 3e-3, "rollout_steps": 32, "target_kl": 0.05, "critic_updates": 2},
-    "recurrent_ppo": {"learning_rate": 3e-3, "ent_coef": 0.02, "rollout_steps": 32, "sequence_length": 8},
+    "recurrent_ppo": {
+        "learning_rate": 3e-3,
+        "ent_coef": 0.02,
+        "rollout_steps": 32,
+        "sequence_length": 8,
+        "update_epochs": 4,
+    },
     "impala": {"learning_rate": 5e-3, "rollout_steps": 4},
     "appo": {"learning_rate": 3e-3, "ent_coef": 0.02, "rollout_steps": 32, "num_minibatches": 4},
     "ppg": {

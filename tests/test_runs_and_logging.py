@@ -55,6 +55,7 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
     message = "plotting needs matplotlib; install it with: pip install 'rl-training[plot]'"
     assert str(errors.missing_extra("plot", "matplotlib")) == message
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # another test may have imported it
     with pytest.raises(MissingExtraError, match=re.escape(message)):
         import_extra("matplotlib.pyplot", extra="plot")
     assert import_extra("json", extra="plot") is json
@@ -124,9 +125,12 @@ import os, sys
 from pathlib import Path
 from rl_training.experiment.runs import RunLock
 lock = RunLock(Path(sys.argv[1])).__enter__()
+heard, told = os.pipe()
 if os.fork() == 0:
     os.close(1); os.close(2)
+    os.write(told, b"x")
     os.read(0, 1)
+os.read(heard, 1)
 os._exit(0)
 """
     reading_end, writing_end = os.pipe()
@@ -157,15 +161,15 @@ def test_runs_are_listed_with_their_last_return(tmp_path: Path) -> None:
     with (killed / "metrics.jsonl").open("a") as file:
         file.write('{"global_step": 75, "retu')
     assert list_runs(tmp_path) == [
-        RunInfo(killed, "ppo", "CartPole-v1", 1, step=50, return_mean=20.0, finished=False),
-        RunInfo(done, "ppo", "CartPole-v1", 1, step=100, return_mean=20.0, finished=True),
+        RunInfo(killed, "ppo", "CartPole-v1", 1, step=50, return_mean=20.0, evaluated=None, finished=False),
+        RunInfo(done, "ppo", "CartPole-v1", 1, step=100, return_mean=20.0, evaluated=None, finished=True),
     ]
 
 
 def test_a_damaged_run_is_listed_too(tmp_path: Path) -> None:
     (make_run(tmp_path / "a", {}) / "config.yaml").write_text("{: not yaml")
     (make_run(tmp_path / "b", {}) / "metrics.jsonl").unlink()
-    assert list_runs(tmp_path) == [RunInfo(tmp_path / name, None, None, None, None, None, None) for name in "ab"]
+    assert list_runs(tmp_path) == [RunInfo(tmp_path / name, *[None] * 7) for name in "ab"]
     assert list_runs(tmp_path / "absent") == []
 
 

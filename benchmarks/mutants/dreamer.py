@@ -26,8 +26,8 @@ MUTANTS = [
     Mutant(
         "imagination takes the likeliest actions",
         "models/dreamer.py",
-        "actions.append(self.head.sample(self.head(self.actor(features[-1])), generator))",
-        "actions.append(self.head.mode(self.head(self.actor(features[-1]))))",
+        "actions.append(self.head.sample(self.dreamt_policy(features[-1], legal), generator))",
+        "actions.append(self.head.mode(self.dreamt_policy(features[-1], legal)))",
         LOSS,
     ),
     Mutant(
@@ -138,8 +138,8 @@ MUTANTS = [
     Mutant(
         "the actor is not mixed with the uniform policy",
         "models/dreamer.py",
-        "return unimix(F.linear(features, self.linear.weight, self.linear.bias)).log()",
-        "return F.linear(features, self.linear.weight, self.linear.bias).log_softmax(-1)",
+        "            return unimix(logits).log()\n",
+        "            return logits.log_softmax(-1)\n",
         LOSS,
     ),
     Mutant(

@@ -49,7 +49,7 @@ MUTANTS = [
     Mutant(
         "integers are not normalised",
         "models/normalization.py",
-        "elif isinstance(space, spaces.Box) and not is_image(space):",
+        "elif isinstance(space, spaces.Box) and not (is_image(space) or is_grid(space)):",
         "elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):",
         IMAGES,
     ),

@@ -91,8 +91,8 @@ MUTANTS = [
     Mutant(
         "an unvisited action counts as the worst",
         "search/rules.py",
-        'first_play: str = "mean") -> Rule:',
-        'first_play: str = "worst") -> Rule:',
+        "first_play=kinds[first_play], players=players)",
+        'first_play=kinds["worst"], players=players)',
         LEARNER,
     ),
     Mutant(
@@ -280,8 +280,8 @@ MUTANTS = [
     Mutant(
         "the target network is never copied",
         "algorithms/target_network.py",
-        "        if self.age >= interval:\n",
-        "        if self.age >= 10**9:\n",
+        "        self.age = 0 if self.age + 1 >= interval else self.age + 1\n",
+        "        self.age = self.age + 1\n",
         UPDATE,
     ),
     Mutant(

@@ -105,8 +105,8 @@ MUTANTS = [
     Mutant(
         "GAIL's discriminator takes its inputs unscaled",
         "models/discriminator.py",
-        'pair = self.normalizer({"obs": obs, "action": actions})',
-        'pair = {"obs": obs, "action": actions}',
+        'pair = self.normalizer({"obs": self.view.seen(obs), "action": actions})',
+        'pair = {"obs": self.view.seen(obs), "action": actions}',
         GAIL,
     ),
     Mutant(
