@@ -35,7 +35,7 @@ PROBES: dict[str, dict[str, Any]] = {
         "ent_coef": 0.02,
         "rollout_steps": 32,
         "sequence_length": 8,
-        "update_epochs": 4,
+        "update_epochs": 8,
     },
     "impala": {"learning_rate": 5e-3, "rollout_steps": 4},
     "appo": {"learning_rate": 3e-3, "ent_coef": 0.02, "rollout_steps": 32, "num_minibatches": 4},
