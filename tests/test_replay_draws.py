@@ -165,7 +165,7 @@ def test_a_run_without_its_replay_in_the_checkpoint_fills_it_anew(algo: str, tmp
 @pytest.mark.parametrize("algo", ["muzero", "dreamer", "scalezero", "dqn"])
 def test_the_first_steps_act_at_random_if_they_are_to(algo: str, tmp_path: Path) -> None:
     """A policy that would always do one thing does either in the random steps, and only then."""
-    random = {"random_steps": 64, "learning_starts": 150}
+    random = {"random_steps": 64, "learning_starts": 150, "replay_capacity": 1_000}  # which keeps the first rows
     config = small_config(algo, tmp_path, algo_kwargs=random, eval_episodes=0, backend="sync")
     session = Session(config)
     acted: dict[str, int] = {"act": 0, "act_randomly": 0}

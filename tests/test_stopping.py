@@ -86,7 +86,8 @@ def test_in_training(signum: int, code: int, backend: str, tmp_path: Path) -> No
 
 @BOTH
 def test_in_the_final_evaluation_whose_episodes_never_end(signum: int, code: int, tmp_path: Path) -> None:
-    run = Run(tmp_path, ENDLESS, "--total-timesteps", "64", "--eval-max-steps", "1000000000")
+    limits = ("--eval-interval", "null", "--eval-max-steps", "1000000000")
+    run = Run(tmp_path, ENDLESS, "--total-timesteps", "64", *limits)
     run.wait_for(lambda: bool(list(run.output.glob("ppo/*/run/checkpoints/latest"))))
     run.signal(signum)
     assert run.ended()[0] == code

@@ -92,7 +92,10 @@ class VectorEnvs(Envs):
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
         self.reset(seed=0)
         write_state(self.envs, state["envs"])
-        self._ended, self._steps = state["ended"].copy(), int(state["steps"])
+        ended = np.array(state["ended"])
+        if ended.dtype != bool or ended.shape != (self.num_envs,):
+            raise ValueError(f"ended must have a truth value for each of {self.num_envs} environments")
+        self._ended, self._steps = ended, int(state["steps"])
         self._last_obs = tree_map(np.copy, state["obs"])
         return self._last_obs
 

@@ -60,6 +60,10 @@ class Objective:
         return float(np.mean(scores)) + (-spread if self.target is None else spread) * self.penalty
 
 
+def _in_silence(_line: str) -> None:
+    """Says nothing."""
+
+
 def tune(
     base: Mapping[str, Any],
     folder: Path | str,
@@ -69,7 +73,7 @@ def tune(
     jobs: int = 1,
     objective: Objective | None = None,
     pruning: Pruning = "median",
-    say: Callable[[str], None] = lambda _line: None,
+    say: Callable[[str], None] | None = None,
 ) -> TuneResult:
     """Tries `trials` proposals in the folder's study, those of earlier calls included, and writes the best as a preset.
 
@@ -89,7 +93,7 @@ def tune(
     with RunLock(folder):
         _keep_settings(folder, {"base": dict(base), "space": space, "objective": _plain(objective)})
         study = _open_study(optuna, folder, objective, pruning)
-        _Tuning(optuna, study, base, dimensions, folder, objective, trials, say).run(jobs)
+        _Tuning(optuna, study, base, dimensions, folder, objective, trials, say or _in_silence).run(jobs)
         return write_results(optuna, study, folder, base=base, space=space, objective=_plain(objective))
 
 
