@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test lint format learn must-fail mutants chaos soak audit bench bench-ray docs clean
+.PHONY: setup train test test-slow lint format learn must-fail mutants chaos soak audit bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -21,6 +21,10 @@ train: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(RUN)python -m pytest -n $(JOBS) --dist loadgroup
+
+# Minutes: what is learned for longer than a suite may take.
+test-slow: setup
+	OMP_NUM_THREADS=1 $(RUN)python -m pytest -m slow -n $(JOBS)
 
 lint: setup
 	$(RUN)ruff check .
@@ -58,8 +62,8 @@ soak: setup
 
 # All are measured, also after one that misses its bar.
 PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 mctx "jax[cpu]" sheeprl mujoco
-FAMILIES ?= ppo a2c trpo recurrent_ppo ppo_halfcheetah a2c_halfcheetah trpo_halfcheetah
-OTHERS ?= search dreamer replay
+FAMILIES ?= ppo a2c trpo recurrent_ppo ppo_halfcheetah a2c_halfcheetah trpo_halfcheetah sac td3 dqn
+OTHERS ?= search dreamer replay two_cores
 bench: .venv-bench/.installed
 	missed=0; \
 	for family in $(FAMILIES); do .venv-bench/bin/python -m benchmarks.compare_sb3 --family $$family || missed=1; done; \

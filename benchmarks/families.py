@@ -221,7 +221,15 @@ DQN = Family(
         "learning_starts": 200,
         "target_update_interval": 2500,
     },
-    theirs=lambda envs: {"train_freq": 32, "gradient_steps": 8, "learning_starts": 200, "batch_size": 32},
+    theirs=lambda envs: {
+        "train_freq": 32,
+        "gradient_steps": 8,
+        "learning_starts": 200,
+        "batch_size": 32,
+        # Its schedule is by the share of an endless run: it would stay at 1, and the network would never act.
+        "exploration_initial_eps": 0.1,
+        "exploration_final_eps": 0.1,
+    },
     cases=(Case(1, "sync", 3.0),),
     warmup_iterations=40,
     timed_steps=20_000,

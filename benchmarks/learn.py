@@ -44,6 +44,8 @@ BARS: dict[str, float | dict[str, float]] = {
     "ppg/cartpole": 475,
     "muzero/cartpole": 450,
     "gumbel_muzero/cartpole": 475,
+    "muzero/tictactoe": 0,  # against the perfect player, from whom nobody wins
+    "gumbel_muzero/tictactoe": 0,
     "efficientzero/cartpole": 450,
     "scalezero/cartpole": 400,
     "scalezero/classic": {"CartPole-v1": 350, "Acrobot-v1": -130},
@@ -72,6 +74,7 @@ ON_MEAN: dict[str, OnMean] = {
     "ppo/walker2d": OnMean(3200, MUJOCO_PPO.format("3,589", "3,479", "2,288")),
     "ppo/swimmer": OnMean(270, "RL Zoo, one run, 282"),
     "ppo/minigrid_doorkey": OnMean(0.95, "RL Zoo, one run, 0.964"),
+    "ppo/minigrid_keycorridor": OnMean(0.93, "RL Zoo, one run, 0.949"),
     "a2c/halfcheetah": OnMean(1700, "Tianshou 1,830"),
     "a2c/hopper": OnMean(1150, "Tianshou 1,253"),
     "a2c/inverted_double_pendulum": OnMean(8500, "Tianshou 9,258"),
@@ -79,6 +82,11 @@ ON_MEAN: dict[str, OnMean] = {
     "trpo/walker2d": OnMean(3300, "Tianshou 3,827"),
     "trpo/hopper": OnMean(2600, "RL Zoo, one run, 3,618"),
     "recurrent_ppo/pendulum_masked": OnMean(-230, "RL Zoo, one run, −218"),
+    "dqn/cartpole": OnMean(490, "RL Zoo, one run, 500"),
+    "dqn/acrobot": OnMean(-85, "RL Zoo, one run, −77"),
+    "dqn/mountaincar": OnMean(-110, "RL Zoo, one run, −101"),
+    "sac/pendulum": OnMean(-165, "RL Zoo, one run, −157"),
+    "td3/pendulum": OnMean(-165, "RL Zoo, one run, −152"),
 }
 PRESETS = (*BARS, *ON_MEAN)
 _writing = threading.Lock()

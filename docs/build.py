@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -33,9 +34,7 @@ def sourcebook() -> str:
     if both:
         raise SystemExit(f"docs/sourcebook.yaml lists what is implemented: {', '.join(both)}")
     entries = [(row.year, row.title, implemented(row)) for row in REGISTRY.values()]
-    entries += [
-        (e["year"], e["name"], f"| {e['year']} | {e['name']} | {e['family']} | {e['paper']} | no |  |") for e in listed
-    ]
+    entries += [(entry["year"], entry["name"], outside(entry)) for entry in listed]
     head = ["# Sourcebook", "", "Methods by year, and what of them is here; made by `python docs/build.py`.", ""]
     head += ["| year | method | family | paper | here | scope, tests, score |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *(line for *_, line in sorted(entries, key=lambda entry: entry[:2]))]) + "\n"
@@ -46,6 +45,13 @@ def implemented(row: AlgorithmRow) -> str:
     scope = f"{row.scope}. Tests: conformance, {', '.join(tests)}. {scores(row.name)}"
     here = f"[`{row.name}`](algorithms/{row.name}.md)"
     return f"| {row.year} | {row.title} | {row.family} | {row.paper} | {here} | {scope} |"
+
+
+def outside(entry: dict[str, Any]) -> str:
+    """The line of a method that is no algorithm of its own here: an option of one, or not here at all."""
+    algo = entry.get("option_of")
+    here = f"[`{algo}`](algorithms/{REGISTRY[algo].name}.md) | {entry['by']}" if algo else "no | "
+    return f"| {entry['year']} | {entry['name']} | {entry['family']} | {entry['paper']} | {here} |"
 
 
 def scores(name: str) -> str:

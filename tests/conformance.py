@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -183,3 +184,9 @@ def assert_schedule_is_applied_and_logged(algo: str, control: str, tmp_path: Pat
     for step, row in zip(used_at, rows, strict=True):
         assert row[control] == pytest.approx(start + (end - start) * min(step / 512, 1.0))
     assert len({row[control] for row in rows}) > 1
+
+
+def trials_in(study: Path) -> list[tuple[int, str]]:
+    """The numbers and states of the trials in a study's folder."""
+    with sqlite3.connect(study / "study.db") as database:
+        return database.execute("select number, state from trials order by number").fetchall()

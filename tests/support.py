@@ -26,6 +26,7 @@ from rl_training.models.options import options_from
 from rl_training.models.scalezero import ScaleZeroOptions
 from rl_training.models.torsos import TorsoOptions
 from rl_training.models.transformer import TransformerOptions
+from rl_training.runtime.planner_learner import PlannerLearner
 
 UNBOUNDED = (-np.inf, np.inf)
 
@@ -404,7 +405,7 @@ def scalezero_options(**params: Any) -> ScaleZeroOptions:
 
 
 def _planner_torso(params: Any) -> TorsoOptions:
-    return options_from(TorsoOptions, params, activation="relu")
+    return PlannerLearner.torso_options(params)
 
 
 def zero_policy() -> ActorCritic:

@@ -187,6 +187,7 @@ def test_a_mask_is_not_a_feature() -> None:
 # ---- whole runs
 
 
+@pytest.mark.xdist_group("masked runs")  # planners share what is compiled for the first of them
 @pytest.mark.parametrize(
     ("algo", "kernels"), [*((algo, "auto") for algo in ALGORITHMS), *((algo, "off") for algo in POLICY_GRADIENTS)]
 )

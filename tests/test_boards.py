@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,9 +12,13 @@ import pytest
 import torch
 
 from rl_training import GumbelMuZero
+from rl_training.cli import main
 from rl_training.envs.boards import BoardGame, ConnectFour, TicTacToe
 from rl_training.envs.opponents import Perfect, make_opponent
 from rl_training.errors import ConfigError
+from rl_training.experiment.config import make_config
+from rl_training.runtime.manager import train_run
+from rl_training.tools.elo import elo_ratings
 from rl_training.tools.play import play_game
 from test_planner_learner import muzero, places
 
@@ -146,7 +152,7 @@ def test_a_planner_searches_legal_moves_only(cells: str) -> None:
     env.reset(seed=0)
     env.board = signed(cells)
     mask = env.legal(env.board)
-    action, _ = agent.predict(env._observation(), action_mask=mask)
+    action, _ = agent.predict(env.observation(), action_mask=mask)
     assert mask[int(action)]
     agent.close()
 
@@ -219,3 +225,38 @@ def test_only_games_for_two_are_played() -> None:
     with pytest.raises(ConfigError, match="was not trained in a game with players: 2"):
         play_game(agent._session, side=0, ask=input, show=print)
     agent.close()
+
+
+# ---- ratings
+
+
+def test_odds_of_ten_to_one_are_400_points() -> None:
+    ratings = elo_ratings(np.array([[0.0, 1_000.0], [10_000.0, 0.0]]))
+    np.testing.assert_allclose(ratings, [0.0, 400.0], atol=1.0)
+    # Three in a row, each of whom beats the one before three times in four: 400 · log₁₀ 3 apart.
+    points = np.array([[0, 250, 100], [750, 0, 250], [900, 750, 0]], dtype=float)
+    np.testing.assert_allclose(np.diff(elo_ratings(points)), 400 * np.log10(3), atol=1.0)
+    assert np.isfinite(elo_ratings(np.array([[0.0, 0.0], [8.0, 0.0]]))).all()
+
+
+def test_checkpoints_play_each_other_with_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"latent_size": 4, "hidden_size": 8, "num_simulations": 2, "learning_starts": 16, "players": 2}
+    config = {
+        "algo": "gumbel_muzero",
+        "env_id": "rl_training.envs.boards:TicTacToe",
+        "total_timesteps": 64,
+        "checkpoint_interval": 32,
+        "num_envs": 2,
+        "eval_episodes": 0,
+        "output_dir": str(tmp_path),
+        "algo_kwargs": sizes,
+    }
+    run = train_run(make_config(config)).run_dir
+    capsys.readouterr()
+    assert main(["elo", str(run), "--games", "4", "--json"]) == 0
+    ratings = json.loads(capsys.readouterr().out)["ratings"]
+    assert [row["checkpoint"] for row in ratings] == ["step-32", "step-64"]
+    assert sum(row["points"] for row in ratings) == 4
+    assert ratings[0]["elo"] == 0
+    assert main(["elo", str(run), "--games", "3"]) == 2
+    assert "an even number" in capsys.readouterr().err

@@ -122,6 +122,15 @@ def test_flags_win_over_the_preset_and_set_is_typed(capsys: pytest.CaptureFixtur
     assert config["algo_kwargs"]["gae_lambda"] == 0.8  # the preset's
 
 
+@pytest.mark.parametrize(
+    ("given", "ahead"), [((), False), (("--collect-ahead",), True), (("--collect-ahead", "false"), False)]
+)
+def test_a_switch_needs_no_value(given: tuple[str, ...], ahead: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_cli(capsys, "train", "--config", "ppo/cartpole", "--dry-run", "--json", *given)
+    assert code == 0
+    assert json.loads(out)["collect_ahead"] is ahead
+
+
 def test_a_file_is_a_config_and_names_its_own_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_a_run_knows_its_commands_versions_and_cpu_time(tmp_path: Path) -> None:
     first, second = read_starts(run_dir)
     assert (first["global_step"], second["global_step"]) == (0, result.global_step)
     assert first["versions"]["torch"].startswith("2.")
-    assert first["command"]  # of a process of xdist it is no more than -c
+    assert first["command"] == command(sys.argv)
     assert command(["/usr/bin/rl-training", "train", "--env", "My Env"]) == "rl-training train --env 'My Env'"
     assert command(["/lib/rl_training/__main__.py", "list"]) == "python -m rl_training list"
     (group,) = compare_runs([run_dir], target=-1e9).groups

@@ -36,7 +36,7 @@ from rl_training.models.actor_critic import PolicyOptions
 from rl_training.models.muzero import MuZeroOptions
 from rl_training.models.torsos import TorsoOptions
 from rl_training.runtime.actor_critic_learner import ActorCriticLearner
-from rl_training.runtime.controls import Control
+from rl_training.runtime.controls import HER_RATIO, Control
 from rl_training.runtime.loop import run_training
 from rl_training.runtime.manager import resume_run, run_config
 from rl_training.runtime.session import Session
@@ -118,21 +118,28 @@ def test_a_control_changes_the_training_itself(
     algo: str, control: Control, tmp_path: Path, plain_states: dict[str, Any]
 ) -> None:
     """A control that changes the log and nothing else is a bug, and so is one of which only the fixed value is read."""
-    base = small_config(algo, tmp_path, total_timesteps=512)
-    if algo not in plain_states:
-        plain_states[algo] = train_state(base)[1]
+    needed = NEEDED.get(control.name.partition("_")[0], {})
+    elsewhere = GOALS[algo] if control is HER_RATIO else {}
+    base = small_config(algo, tmp_path, total_timesteps=512, algo_kwargs=needed, **elsewhere)
+    plain = f"{algo} {needed} {elsewhere}"
+    if plain not in plain_states:
+        plain_states[plain] = train_state(base)[1]
     value = base.parsed_params().params.model_dump()[control.name]
     other = _another(control, value)
     # It has three quarters of the run to make a difference, so it goes further away.
     points = [[0, NEVER_BINDS if value is None else value], [128, 0.1 * other if value and other < value else other]]
     schedule = {"kind": "piecewise", "points": points, "interpolation": "step"}
     for changes in ({control.name: other}, {f"{control.name}_schedule": schedule}):
-        _, state = train_state(small_config(algo, tmp_path, total_timesteps=512, algo_kwargs=changes))
-        changed = [name for name in differences(plain_states[algo], state) if name.startswith("/learner/algorithm/")]
+        kwargs = {**needed, **changes}
+        _, state = train_state(small_config(algo, tmp_path, total_timesteps=512, algo_kwargs=kwargs, **elsewhere))
+        changed = [name for name in differences(plain_states[plain], state) if name.startswith("/learner/algorithm/")]
         assert any("policy" in name or "model" in name for name in changed), changes
 
 
 NEVER_BINDS = 1e6
+NEEDED = {"rnd": {"rnd": True}}  # the option without which the controls of that prefix have nothing to move
+POINT = {"env_id": "goal_envs:PointReach", "wrappers": []}
+GOALS = {"dqn": {"env_id": "goal_envs:BitFlip"}, "sac": POINT, "td3": POINT}  # environments with goals to relabel
 
 
 def _another(control: Control, value: Any) -> float:

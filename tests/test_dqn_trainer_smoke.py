@@ -50,7 +50,10 @@ def test_a_time_limit_does_not_end_the_world(flag: str) -> None:
     assert values(session, [1.0])[0] == pytest.approx(10.0, abs=0.5)
 
 
-@pytest.mark.parametrize(("env", "steps", "target"), [(IdentityImageEnv, 1_500, 8.0), (DictEnv, 3_000, 1.0)])
+@pytest.mark.parametrize(
+    ("env", "steps", "target"),
+    [(IdentityImageEnv, 1_500, 8.0), pytest.param(DictEnv, 3_000, 1.0, marks=pytest.mark.slow)],
+)
 def test_images_and_mappings_are_taken(env: type[gym.Env], steps: int, target: float) -> None:
     session = probed("dqn", env, steps, **{**QUICK, "gamma": 0.5, "learning_rate": 5e-4})
     assert session.evaluate(32).return_mean >= target

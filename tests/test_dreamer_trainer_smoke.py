@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from conformance import (
     assert_schedule_is_applied_and_logged,
@@ -24,8 +25,9 @@ from rl_training.envs.catch import Catch
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import make_config, merge
 from rl_training.experiment.presets import load_preset
+from rl_training.models.observation_codec import Seen
 from rl_training.runtime.manager import resume_run
-from rl_training.tools.dream import dream, plot_dream
+from rl_training.tools.dream import Dream, dream, film_frames, plot_dream, write_dream
 from support import DictEnv, HiddenWalk, IdentityEnv, IdentityImageEnv, TargetEnv
 
 TINY = {
@@ -156,3 +158,18 @@ def test_a_dream_of_images_is_a_strip(tmp_path: Path) -> None:
     assert dreamt.expected.images[0].shape == dreamt.happened.images[0].shape == (6, 1, 32, 32)
     plot_dream(dreamt, tmp_path / "dream.svg")
     assert (tmp_path / "dream.svg").stat().st_size > 1000
+    write_dream(dreamt, tmp_path / "dream.gif")
+    with pytest.importorskip("imageio.v2").get_reader(tmp_path / "dream.gif") as film:
+        assert len(film) == 6
+    frames = film_frames(dreamt)
+    assert frames.shape == (6, 192, 390, 3)  # two images of 32 pixels and a line between them, six times as large
+    happened = (dreamt.happened.images[0][3, 0] * 255.0).round().numpy()
+    np.testing.assert_array_equal(frames[3, ::6, :192:6, 0], happened)
+    assert frames[1, :, 192:198].min() == 255  # the model sees two observations
+    assert frames[2, :, 192:198].max() == 0
+
+
+def test_a_film_needs_images(tmp_path: Path) -> None:
+    numbers = Seen(torch.zeros(3, 2), ())
+    with pytest.raises(ConfigError, match="a film needs observations with an image"):
+        write_dream(Dream(numbers, numbers, np.zeros(3), np.zeros(3), 1), tmp_path / "dream.gif")

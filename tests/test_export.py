@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from masked_envs import InvalidActionEnv
-from rl_training import DQN, PPO, SAC, TD3, Dreamer, MuZero, RecurrentPPO
+from rl_training import DQN, PPO, SAC, TD3, Dreamer, EfficientZero, GumbelMuZero, MuZero, RecurrentPPO, ScaleZero
 from rl_training.cli import main
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.tools import export
@@ -49,6 +49,14 @@ def test_a_graph_acts_as_its_policy_on_real_observations(kind: str, deterministi
     agent.close()
 
 
+def test_exploring_takes_as_many_chances_whatever_they_are() -> None:
+    """Two rows of CartPole that DQN explores: two uniform numbers, and two random actions that may not be needed."""
+    agent = DQN("CartPole-v1", num_envs=2, epsilon=0.5)
+    graphs = [PolicyGraph(agent.policy, agent._session.spaces, deterministic=False) for _ in range(10)]
+    assert {graph.noise_size for graph in graphs} == {2}
+    agent.close()
+
+
 @pytest.mark.parametrize(("kind", "deterministic"), [("lstm", True), ("masks", False)])
 def test_onnx_runs_the_policy_without_torch(kind: str, deterministic: bool, tmp_path: Path) -> None:
     agent, path = AGENTS[kind](), tmp_path / "policy.onnx"
@@ -81,6 +89,32 @@ def test_planners_are_written_as_the_networks_of_their_search(tmp_path: Path) ->
     exported = agent.export(tmp_path / "policy.pt2", observations=10)
     assert [file.name for file in exported.files] == ["policy.root.pt2", "policy.dynamics.pt2"]
     assert exported.outputs["dynamics"] == ["next_latent", "reward", "value", "policy_logits"]
+    agent.close()
+
+
+SMALL = {"num_envs": 2, "num_simulations": 2}
+SMALL_TRANSFORMER = {"num_layers": 1, "num_experts": 2, "latent_size": 16, "hidden_size": 16}
+PLANNERS: dict[str, Callable[[], Any]] = {
+    "muzero": lambda: MuZero("CartPole-v1", **SMALL),
+    "gumbel_muzero": lambda: GumbelMuZero("CartPole-v1", **SMALL),
+    "efficientzero": lambda: EfficientZero("CartPole-v1", **SMALL, lstm_size=8),
+    "scalezero": lambda: ScaleZero("CartPole-v1", **SMALL, **SMALL_TRANSFORMER),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [("muzero", "pt2"), ("gumbel_muzero", "pt2"), ("efficientzero", "onnx"), ("scalezero", "onnx")],
+)
+def test_every_planners_networks_are_opened_again_and_agree(kind: str, suffix: str, tmp_path: Path) -> None:
+    agent = PLANNERS[kind]()
+    exported = agent.export(tmp_path / f"policy.{suffix}", observations=20)
+    assert {path.name for path in tmp_path.glob(f"*.{suffix}")} == {
+        f"policy.root.{suffix}",
+        f"policy.dynamics.{suffix}",
+    }
+    assert exported.equal == exported.observations == 20
+    assert exported.largest_difference < 1e-4
     agent.close()
 
 

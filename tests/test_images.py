@@ -16,6 +16,7 @@ from rl_training import PPO, MuZero
 from rl_training.envs.types import Spaces, channels_last
 from rl_training.envs.wrappers import FrameStack
 from rl_training.errors import ConfigError
+from rl_training.models import precision
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.grids import GridTorso
 from rl_training.models.images import is_image
@@ -202,3 +203,39 @@ def test_pictures_take_no_more_threads_than_omp_num_threads_allows(
         monkeypatch.setenv("OMP_NUM_THREADS", allowed)
     envs: Any = SimpleNamespace(spaces=Spaces(PICTURES["uint8"], spaces.Discrete(2)))
     assert default_threads(envs) == threads
+
+
+PICTURE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
+
+
+def torso_in(wanted: str) -> ImageTorso:
+    torch.manual_seed(0)
+    torso = make_torso(PICTURE, torso_options(precision=wanted))
+    assert isinstance(torso, ImageTorso)
+    return torso
+
+
+def test_bfloat16_is_nearly_float32_and_leaves_weights_and_what_follows_in_float32() -> None:
+    obs = torch.randint(0, 256, (8, 4, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    features = {}
+    for wanted in ("float32", "bfloat16"):
+        torso = torso_in(wanted)
+        features[wanted] = torso(obs)
+        features[wanted].sum().backward()
+        assert {p.dtype for p in torso.parameters()} == {p.grad.dtype for p in torso.parameters()} == {torch.float32}
+    assert features["bfloat16"].dtype == torch.float32
+    assert not torch.equal(features["bfloat16"], features["float32"])
+    torch.testing.assert_close(features["bfloat16"], features["float32"], atol=0.02, rtol=0.05)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_precision_auto_is_bfloat16_where_the_processor_has_it(is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "has_bfloat16", lambda _: is_there)
+    obs = torch.full((1, 4, 36, 36), 77, dtype=torch.uint8)
+    expected = torso_in("bfloat16" if is_there else "float32")
+    assert torch.equal(torso_in("auto")(obs), expected(obs))
+
+
+def test_precision_is_refused_where_there_is_no_picture() -> None:
+    with pytest.raises(ConfigError, match="precision has no effect without pictures"):
+        PPO("CartPole-v1", precision="bfloat16")

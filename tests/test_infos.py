@@ -19,7 +19,7 @@ from rl_training.envs.infos import numbers_in
 from rl_training.envs.multitask import MultiTaskEnvs
 from rl_training.envs.types import Envs
 from rl_training.experiment.checkpointing import load_checkpoint
-from rl_training.runtime.collector import EpisodeTracker
+from rl_training.runtime.episodes import EpisodeTracker
 from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.session import Session
 from support import HiddenWalk, ProtocolWalk, ScriptedEnv

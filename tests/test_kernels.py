@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from conformance import small_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.kernels import using
 from rl_training.kernels.table import KERNELS, Kernel, all_kernels
+from rl_training.kernels.tools.compiling import SENTENCE, compiling_begins, told_of_compiling
 from rl_training.replaceable import replaceable
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.loop import run_training
@@ -217,3 +220,20 @@ def test_a_change_in_an_inlined_file_is_compiled_anew(tmp_path: Path) -> None:
     changed = run()
     assert changed[1] == 0
     assert changed[0] != first[0]
+
+
+def test_a_run_says_once_that_it_waits_for_the_compiler() -> None:
+    def plus_one(x: float) -> float:
+        return x + 1
+
+    import_module("rl_training.kernels.tools.compiled")  # it listens to numba
+    plus_one.__module__ = "rl_training.somewhere"
+    told: list[str] = []
+    with told_of_compiling(told.append):
+        assert numba.njit(plus_one)(1.0) == 2
+        assert numba.njit(plus_one)(1.0) == 2
+    assert told == [SENTENCE]
+    with told_of_compiling(told.append):
+        pass
+    compiling_begins()
+    assert told == [SENTENCE]

@@ -109,7 +109,7 @@ def test_a_workers_environments_keep_their_tasks(tmp_path: Path) -> None:
     envs = three_tasks()
     assert TimedEnvs(envs).tasks == envs.tasks
     worker = CollectingWorker()
-    worker.start(small_run(tmp_path, backend="ray", workers=1), None, index=0, seed=0)
+    worker.start(small_run(tmp_path, backend="ray", workers=1), None, num_envs=6, seed=0)
     assert worker.envs.tasks == envs.tasks
     snapshot = PolicySnapshot(0, weights=worker.collector.policy.state_dict())
     fragment, _ = worker.collect(40, to_wire(snapshot))

@@ -188,7 +188,8 @@ def test_a_torso_for_each_key_of_a_dict() -> None:
     chosen = {"image": "impala_cnn", "noise": OwnTorso}
     torso = make_torso(space, torso_options(torso=chosen, torso_kwargs={"noise": {"width": 5}}))
     assert [type(part) for part in torso.torsos] == [ImageTorso, OwnTorso, VectorTorso]
-    assert torso.out_features == 256 + 5 + 64
+    assert torso.mlp.layers[0].in_features == 256 + 5 + 64  # the layer that joins them
+    assert torso.out_features == 64
     with pytest.raises(ConfigError, match=r"torso: the observation has no \['picture'\]; it has \['image'"):
         make_torso(space, torso_options(torso={"picture": "impala_cnn"}))
     with pytest.raises(ConfigError, match=r"torso mlp takes one array.*torso: \{image: mlp\}"):
@@ -402,3 +403,13 @@ def test_a_transformer_recalls_what_its_window_holds_and_nothing_older(length: i
 
 def test_every_algorithm_with_a_torso_was_tried() -> None:
     assert {*POLICY_GRADIENTS, *OTHERS, "gail"} >= set(REGISTRY)
+
+
+def test_keys_of_a_mapping_change_what_others_mean() -> None:
+    """A linear head on features of each key alone would give every change of one key the same effect: a sum."""
+    space = spaces.Dict({"goal": spaces.Box(-1, 1, (1,)), "place": spaces.Box(-1, 1, (1,))})
+    torso = make_torso(space, torso_options(hidden_sizes=(16,), activation="relu"))
+    corners = {"goal": torch.tensor([[1.0], [1.0], [-1.0], [-1.0]]), "place": torch.tensor([[1.0], [-1.0]] * 2)}
+    both, goal, place, neither = torso(corners).sum(-1)
+    assert abs((both - goal - place + neither).item()) > 1e-3
+    assert make_torso(DictEnv().observation_space, torso_options()).mlp.layers  # beside a picture, too

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,17 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.parametrize("name", list_presets())
 def test_every_packaged_preset_is_valid(name: str) -> None:
     assert make_config(load_preset(name)).algo == name.partition("/")[0]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PRESET_DIR.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_every_packaged_preset_says_how_its_values_were_found(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert first.startswith("# Values: ")
+    assert first.endswith(".")
+    for page in re.findall(r"docs/\S+\.md", first):
+        assert path.parent.name in (ROOT / page).read_text().lower()
 
 
 def test_configs_at_the_root_is_a_link_not_a_copy() -> None:

@@ -1,6 +1,7 @@
 """Learning curves, videos, and the report on the installation; and the section that a benchmark writes."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -396,8 +397,22 @@ def test_doctor_reports_and_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["versions"]["torch"].startswith("2.")
 
 
+def test_doctor_compiles_ahead_of_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    trained: list[str] = []
+    monkeypatch.setattr(doctor, "smoke_run", lambda: {"status": "ok"})
+    monkeypatch.setattr(doctor, "train_run", lambda config: trained.append(config.algo))
+    assert main(["doctor", "--warm", "--json"]) == 0
+    assert trained == list(json.loads(capsys.readouterr().out)["seconds to warm up"]) == list(doctor.COMPILED)
+
+
+def packaged_extras() -> set[str]:
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    section = text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    return set(re.findall(r"^(\w+) = \[", section, flags=re.MULTILINE))
+
+
 def test_doctor_knows_every_extra_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(doctor.EXTRAS) == set(errors.WHAT_NEEDS_EXTRA)
+    assert set(doctor.EXTRAS) == set(errors.WHAT_NEEDS_EXTRA) == packaged_extras() - {"dev", "docs"}
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "matplotlib" else object())
     found = doctor.extras()
     assert found["plot"] == "pip install 'rl-training[plot]'"

@@ -337,3 +337,12 @@ def test_an_error_in_user_code_shows_its_own_line_and_all_of_it_on_demand(
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert err.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_an_agent_that_trains_on_at_a_learning_rate_of_0_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    agent = PPO("CartPole-v1", learning_rate_schedule="linear", num_envs=2, rollout_steps=8, seed=0)
+    agent.train(32, display="none")
+    agent.train(32, display="none", stretch_schedules=True)
+    assert "NOTHING WILL BE LEARNED" not in caplog.text
+    agent.train(32, display="none")
+    assert "NOTHING WILL BE LEARNED" in caplog.text

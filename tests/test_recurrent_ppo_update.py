@@ -100,8 +100,7 @@ def test_the_first_minibatch_has_ratio_one(cell: str, share_torso: bool, sequenc
 
 
 def batch_of(session: Session, rollout: Any) -> dict[str, Any]:
-    advantages = session.learner.advantages(rollout)
-    return session.learner.sequences(rollout, advantages, advantages + rollout.values)
+    return session.learner.sequences(rollout, *session.learner.advantages(rollout))
 
 
 def evaluate(session: Session, batch: dict[str, Any]) -> Any:

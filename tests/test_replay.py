@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.data.replay import StreamReplay, arrivals
+from rl_training.data.arrivals import arrivals
+from rl_training.data.replay import StreamReplay
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import tree_leaves
 from rl_training.envs.factory import EnvSpec, make_envs

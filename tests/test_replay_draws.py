@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rl_training.data.ratio import Ratio
 from rl_training.data.replay import StreamReplay
 from rl_training.data.segment_tree import SegmentTree
 from rl_training.errors import ConfigError
+from rl_training.runtime import off_policy_learner
 from rl_training.runtime.loop import run_training
 from rl_training.runtime.session import Session
 from support import ScriptedEnv
@@ -141,6 +143,23 @@ def test_a_ratio_loses_no_fraction_of_an_update() -> None:
     twin = Ratio()
     twin.load_state_dict(ratio.state_dict())
     assert [twin(1, 0.25), ratio(1, 0.25)] == [1, 1]
+
+
+@pytest.mark.parametrize(("alpha", "draws"), [(None, [20, 8]), (0.5, [4] * 7)])
+def test_updates_draw_together_unless_errors_decide_what_is_replayed(
+    alpha: float | None, draws: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven updates of four rows, where at most twenty rows are drawn at once."""
+    monkeypatch.setattr(off_policy_learner, "ROWS_AT_ONCE", 20)
+    wanted = {"priority_alpha": alpha, "batch_size": 4, "replay_ratio": 0.0, "learning_starts": 8}
+    with closing(Session(small_config("dqn", tmp_path, algo_kwargs=wanted))) as session:
+        session.learner.store(session.collector.collect(8))
+        drawn: list[int] = []
+        draw = session.learner.replay.draw_transitions
+        session.learner.replay.draw_transitions = lambda count, rng: (drawn.append(count), draw(count, rng))[1]
+        errors = [len(result.errors) for result in session.learner.updates(7)]
+    assert errors == [4] * 7
+    assert drawn == draws
 
 
 def test_dreamers_old_key_is_refused_with_its_new_name(tmp_path: Path) -> None:

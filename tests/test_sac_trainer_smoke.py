@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "prioritised": {"priority_alpha": 0.6},
     "TQC": {"num_quantiles": 5, "dropped_quantiles": 1},
     "DroQ": {"layer_norm": True, "dropout": 0.01},
+    "CrossQ": {"batch_renorm": True, "tau": None},
     "fixed": {"ent_coef": 0.001},
 }
 
@@ -41,7 +42,8 @@ def test_the_schedule_is_applied_and_logged(control: str, start: float, end: flo
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_a_number_is_found(options: dict[str, Any]) -> None:
-    assert probed("sac", TargetEnv, 2_500, **{**QUICK, **options}).evaluate(64).return_mean >= -0.1
+    given = {name: value for name, value in {**QUICK, **options}.items() if value is not None}
+    assert probed("sac", TargetEnv, 2_500, **given).evaluate(64).return_mean >= -0.1
 
 
 def test_discrete_actions_are_learned_by_the_same_class() -> None:
@@ -55,7 +57,9 @@ def test_images_and_mappings_are_taken(env: type[gym.Env], steps: int, target: f
     assert probed("sac", env, steps, **quick).evaluate(32).return_mean >= target
 
 
-@pytest.mark.parametrize("options", [{}, OPTIONS["TQC"], OPTIONS["DroQ"]], ids=["discrete", "TQC", "DroQ"])
+@pytest.mark.parametrize(
+    "options", [{}, OPTIONS["TQC"], OPTIONS["DroQ"], OPTIONS["CrossQ"]], ids=["discrete", "TQC", "DroQ", "CrossQ"]
+)
 def test_a_resumed_run_is_the_same_with_every_option(options: dict[str, Any], tmp_path: Path) -> None:
     changes: dict[str, Any] = {} if options else {"env_id": "CartPole-v1", "wrappers": []}
     config = small_config("sac", tmp_path, algo_kwargs=options, checkpoint_interval=128, **changes)
@@ -85,3 +89,5 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         small_config("sac", tmp_path, algo_kwargs={"num_quantiles": 3, "dropped_quantiles": 3})
     with pytest.raises(ConfigError, match="dropped_quantiles has no effect with num_quantiles 1"):
         small_config("sac", tmp_path, algo_kwargs={"dropped_quantiles": 3})
+    with pytest.raises(ConfigError, match="tau has no effect with batch_renorm"):
+        small_config("sac", tmp_path, algo_kwargs={"batch_renorm": True, "tau": 0.1})

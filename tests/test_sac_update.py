@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -15,10 +16,10 @@ from rl_training.algorithms.params import LiveParams
 from rl_training.algorithms.sac import SAC, SACParams, entropy, soft_values
 from rl_training.envs.types import Spaces
 from rl_training.models.actors import Candidates
-from rl_training.models.critics import CriticOptions, Critics
+from rl_training.models.critics import CriticOptions, Critics, EnsembleRenorm
 from rl_training.models.heads import log_tanh_slope
 from rl_training.models.options import options_from
-from rl_training.models.squashed import BoxScale, SquashedGaussian
+from rl_training.models.squashed import SquashedGaussian, bounded_scale
 from rl_training.models.torsos import TorsoOptions
 from rl_training.runtime.sac_trainer import SACLearner
 
@@ -71,7 +72,7 @@ def test_a_slope_does_not_round_to_infinity() -> None:
 
 
 def test_actions_reach_the_bounds_and_no_further() -> None:
-    scale = BoxScale(spaces.Box(np.float32([-2, 0]), np.float32([2, 10])))
+    scale = bounded_scale(spaces.Box(np.float32([-2, 0]), np.float32([2, 10])))
     reached = scale.to_env(np.float32([[-1, -1], [0, 0], [1, 1]]))
     np.testing.assert_allclose(reached, [[-2, 0], [0, 5], [2, 10]])
 
@@ -171,3 +172,48 @@ def test_quantile_targets_leave_the_highest_out() -> None:
     kept = sorted(float(q) for q in quantiles[:, 0].flatten())[:6]
     expected = [float(rows["rewards"][0]) + 0.99 * q for q in kept]
     torch.testing.assert_close(targets[0], torch.tensor(expected))
+
+
+# ---- batch renormalisation in place of targets (CrossQ)
+
+
+def test_a_renormalised_batch_has_no_mean_and_unit_deviation_at_first() -> None:
+    layer = EnsembleRenorm(2, 3)
+    x = 5.0 + 2.0 * torch.randn(2, 400, 3, generator=torch.Generator().manual_seed(0))
+    found = layer(x)
+    torch.testing.assert_close(found.mean(1), torch.zeros(2, 3), atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(found.std(1, correction=0), torch.ones(2, 3), atol=1e-3, rtol=0.0)
+    torch.testing.assert_close(layer.mean, 0.01 * x.mean(1, keepdim=True))
+    assert int(layer.steps) == 1
+
+
+def test_after_the_warm_up_the_batch_is_seen_as_running_statistics_see_it() -> None:
+    """Within the bounds, r = σ/σ' and d = (μ − μ')/σ' give (x − μ') / σ': what evaluation does."""
+    layer = EnsembleRenorm(1, 2)
+    layer.mean.fill_(0.5)
+    layer.var.fill_(2.0)
+    layer.steps.fill_(EnsembleRenorm.WARMUP_STEPS)
+    x = torch.randn(1, 50, 2, generator=torch.Generator().manual_seed(0))
+    by_running = (x - 0.5) / math.sqrt(2.0 + EnsembleRenorm.EPS)
+    torch.testing.assert_close(layer(x), by_running)
+    layer.mean.fill_(100.0)  # further away than the bound on the shift: 5 deviations
+    assert float(layer(x).detach().mean()) == pytest.approx(-5.0, abs=0.1)
+
+
+@pytest.mark.parametrize("spaces", [BOX, DISCRETE], ids=["Box", "Discrete"])
+def test_renormalised_critics_follow_themselves_by_one_pass_over_both_states(spaces: Spaces) -> None:
+    algorithm, rows = built(spaces, batch_renorm=True, ent_coef=0.0), batch(spaces)
+    assert algorithm.target is None
+    before = algorithm.noise.state_dict()["state"].clone()
+    twin = copy.deepcopy(algorithm.critics).train()
+    values, targets = algorithm.values_and_targets(rows)
+    algorithm.noise.generator.set_state(before)
+    with torch.no_grad():
+        candidates = algorithm.policy.candidates(rows["next_obs"], algorithm.noise.generator)
+        actions = None if candidates.actions is None else torch.cat([rows["actions"], candidates.actions])
+        outputs = twin(torch.cat([rows["obs"], rows["next_obs"]]), actions)[..., 0]
+    worth = (candidates.weights * outputs[:, 6:].amin(0)).sum(-1)
+    torch.testing.assert_close(targets[:, 0], rows["rewards"] + rows["discounts"] * worth)
+    assert values.requires_grad
+    assert not targets.requires_grad
+    assert not algorithm.critics.training  # the actor climbs them by their running statistics

@@ -7,8 +7,11 @@ import torch
 
 from conformance import SMALL_PLANNER, assert_schedule_is_applied_and_logged, rows_of, train_state, training_rows
 from rl_training import ScaleZero
+from rl_training.cli import main
 from rl_training.experiment.config import make_config
 from rl_training.experiment.presets import load_preset
+from rl_training.tools.curves import find_runs
+from rl_training.tools.experts import expert_tables
 from support import TruncationEnv
 from test_muzero_update import QUICK
 
@@ -24,10 +27,20 @@ def test_the_classic_preset_trains_three_tasks_in_one_model(tmp_path: Path) -> N
     run_dir, _ = train_state(make_config({**preset, **small, "output_dir": str(tmp_path)}))
     row = training_rows(run_dir)[-1]
     assert sum(row[f"expert_use/0.{expert}"] for expert in range(4)) == pytest.approx(1.0)
+    for task in preset["tasks"]:
+        assert sum(row[f"expert_use/1.{expert}/{task}"] for expert in range(4)) == pytest.approx(1.0)
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "experts.svg"
+    assert main(["plot", str(run_dir), "--what", "experts", "--output", str(picture)]) == 0
+    assert picture.stat().st_size > 1000
+    names, tables = expert_tables(find_runs([run_dir])[0])
+    assert names == sorted(preset["tasks"])
+    assert [table.shape for table in tables] == [(3, 4), (3, 4)]
     assert {"return_mean/CartPole-v1", "balance_loss", "latent_loss"} <= row.keys()
     assert {f"eval_return_mean/{task}" for task in preset["tasks"]} <= rows_of(run_dir)[-1].keys()
 
 
+@pytest.mark.slow
 def test_two_tasks_are_learned_at_once() -> None:
     tasks = ["support:ContextualBandit", "support:IdentityEnv"]
     agent = ScaleZero(tasks=tasks, num_envs=8, num_heads=1, num_experts=2, **QUICK)
@@ -37,6 +50,7 @@ def test_two_tasks_are_learned_at_once() -> None:
     assert scores[f"return_mean/{tasks[1]}"] == 8.0
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_not_a_death() -> None:
     """Every state is worth 1 / (1 - gamma) = 5; with the ends taken for deaths the mean over an episode is 3.2."""
     changes = {"gamma": 0.8, "n_steps": 10, "support_size": 5, "reanalyse_fraction": 0.5, "num_simulations": 2}

@@ -11,7 +11,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rl_training.algorithms.scalezero import ScaleZero, ScaleZeroParams, balance_loss, expert_use, latent_loss
+from rl_training.algorithms.scalezero import (
+    ScaleZero,
+    ScaleZeroParams,
+    balance_loss,
+    expert_use,
+    expert_use_of_tasks,
+    latent_loss,
+)
 from rl_training.envs.multitask import TaskObservations
 from rl_training.envs.types import Spaces
 from rl_training.kernels.planning_transformer import CompiledScaleZero, scalezero_weights
@@ -161,6 +168,9 @@ def test_the_balance_by_hand() -> None:
     assert balance_loss(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), 1).item() == pytest.approx(2.0)
     assert balance_loss(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 1).item() == pytest.approx(1.0)
     assert expert_use(torch.tensor([[0.7, 0.3], [0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]), 1).tolist() == [0.75, 0.25]
+    # Two windows of two tokens each, of the tasks 0 and 1: rows 0 and 2, and rows 1 and 3.
+    chances = torch.tensor([[0.7, 0.3], [0.6, 0.4], [0.2, 0.8], [0.9, 0.1]])
+    assert expert_use_of_tasks(chances, 1, torch.tensor([0, 1]), 3).tolist() == [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]]
 
 
 def test_the_balance_spreads_tokens_over_the_experts() -> None:

@@ -68,3 +68,12 @@ def test_the_policy_climbs_the_first_critic() -> None:
     algorithm = built()
     algorithm.update_policy(rows)
     torch.testing.assert_close(flat(algorithm.policy), changed)
+
+
+def test_renormalised_critics_leave_the_lagging_policy_as_it_is() -> None:
+    algorithm = built(batch_renorm=True, tau=0.5)
+    for _ in range(2):
+        algorithm.update(batch())
+    assert algorithm.target is None
+    assert not torch.equal(flat(algorithm.target_policy.network), flat(algorithm.policy))
+    assert int(algorithm.critics.renorms[0].steps) == 2

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 from gymnasium import spaces
 
 from conformance import small_config
+from rl_training.envs import processes
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.types import Envs
 from rl_training.errors import ConfigError, EnvironmentFault, RLTrainingError
@@ -262,3 +265,12 @@ def test_a_run_goes_on_with_another_local_backend(before: str, after: str, tmp_p
     assert session.config.backend == after
     assert session.progress.global_step >= 512
     session.close()
+
+
+def test_a_worker_whose_run_was_killed_leaves_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes.signal, "signal", lambda *_: None)
+    runs, workers = multiprocessing.Pipe()
+    workers.send_bytes(b"an answer that nobody will read")
+    runs.close()
+    nothing: Any = SimpleNamespace(arrays=dict)
+    processes._serve(0, 0, ScriptedEnv, multiprocessing.Pipe()[0], workers, nothing)

@@ -21,6 +21,8 @@ from rl_training.experiment.checkpointing import CheckpointStore, load_checkpoin
 from rl_training.experiment.trust import UntrustedError, code_named_in, is_own, key_path, sign
 from rl_training.runtime.opening import load_policy, load_session, open_checkpoint
 from rl_training.runtime.workflows import predict
+from rl_training.tools.serve import service_for
+from rl_training.tools.serving import Limits
 from support import ScriptedDictEnv
 
 CANARY = """
@@ -99,10 +101,11 @@ IN_PYTHON: dict[str, Callable[[Path], Any]] = {
     "load": Dreamer.load,
     "load_session": load_session,
     "load_policy": load_policy,
+    "service_for": lambda run: service_for(run, limits=Limits()),
     "evaluate_checkpoint": evaluate_checkpoint,
     "resume_run": resume_run,
 }
-IMPORTS_NO_ENVIRONMENT = ("predict", "load_policy")
+IMPORTS_NO_ENVIRONMENT = ("predict", "load_policy", "service_for")
 
 
 def wants_environment(changes: dict[str, Any]) -> bool:

@@ -1,26 +1,17 @@
-"""Tuning: spaces are checked before anything is trained, trials are judged and pruned, and a study survives kill -9."""
+"""Tuning: spaces are checked before anything is trained, trials are judged and pruned, and a study goes on."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from conformance import preset_of
-from rl_training.cli import main
+from conformance import preset_of, trials_in
 from rl_training.data.rollout import Episode
 from rl_training.errors import ConfigError, NonFiniteError, StoppedBySignal
-from rl_training.experiment.config import TrainConfig, layer_of, make_config, merge, read_yaml
+from rl_training.experiment.config import TrainConfig, layer_of, make_config, merge
 from rl_training.experiment.presets import load_preset
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.evaluation import Evaluation
@@ -74,11 +65,6 @@ def play(monkeypatch: pytest.MonkeyPatch, score: Any) -> Played:
 
 def rate(config: TrainConfig) -> float:
     return float(config.algo_kwargs["learning_rate"])
-
-
-def trials_in(folder: Path) -> list[tuple[int, str]]:
-    with sqlite3.connect(folder / "study.db") as database:
-        return database.execute("select number, state from trials order by number").fetchall()
 
 
 def test_the_best_values_become_a_preset_that_says_where_it_is_from(
@@ -224,38 +210,6 @@ def test_whole_bounds_give_whole_numbers_and_any_key_may_vary() -> None:
     trial = optuna.trial.FixedTrial({"num_envs": 8, "env_kwargs.max_episode_steps": 30})
     values = [(dimension.key, dimension.suggest(trial)) for dimension in space]
     assert layer_of(values) == {"num_envs": 8, "env_kwargs": {"max_episode_steps": 30}}
-
-
-def test_a_study_survives_kill_9(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The process is killed once a trial is complete; the same command then ends with every trial there once."""
-    space = tmp_path / "space.yaml"
-    space.write_text(yaml.safe_dump({"learning_rate": {"log": [1e-4, 1e-2]}}))
-    flags = ["--env", "CartPole-v1", "--total-timesteps", "64", "--num-envs", "1", "--eval-episodes", "1"]
-    flags += ["--set", "rollout_steps=32", "--output-dir", str(tmp_path), "--name", "study", "--space", str(space)]
-    command = ["tune", "ppo", *flags, "--trials", "2"]
-    folder = tmp_path / "tune" / "study"
-    process = subprocess.Popen([sys.executable, "-m", "rl_training", *command], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if (folder / "study.db").exists() and (0, "COMPLETE") in _peek(folder):
-            break
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert main([*command, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["trials"] == {"complete": 2}
-    assert trials_in(folder) == [(0, "COMPLETE"), (1, "COMPLETE")]
-    runs = sorted(path.name for path in (folder / "runs" / "ppo" / "CartPole-v1").iterdir())
-    assert runs == ["trial-0000-seed0", "trial-0001-seed0"]
-    assert "learning_rate" in read_yaml(Path(answer["preset"]))["algo_kwargs"]
-
-
-def _peek(folder: Path) -> list[tuple[int, str]]:
-    try:
-        return trials_in(folder)
-    except sqlite3.OperationalError:  # the tables are being made
-        return []
 
 
 def test_a_run_is_ended_when_its_row_is_answered_with_true(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ MUTANTS = [
     ),
     Mutant(
         "rewards of replayed sequences are off by one",
-        "data/replay.py",
+        "data/arrivals.py",
         '"rewards": window["rewards"][:-1] * goes_on,',
         '"rewards": window["rewards"][1:] * goes_on,',
         REPLAY,
@@ -200,14 +200,14 @@ MUTANTS = [
     ),
     Mutant(
         "a window's first observation is no beginning",
-        "data/replay.py",
+        "data/arrivals.py",
         "    is_first[0] = True\n",
         "",
         REPLAY,
     ),
     Mutant(
         "a time limit is terminal",
-        "data/replay.py",
+        "data/arrivals.py",
         '"terminal": window["terminated"][:-1] & goes_on,',
         '"terminal": (window["terminated"] | window["truncated"])[:-1] & goes_on,',
         REPLAY,

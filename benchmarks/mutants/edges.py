@@ -62,14 +62,14 @@ MUTANTS = [
     ),
     Mutant(
         "a partly bounded Box is not scaled",
-        "models/heads.py",
-        "        self._scaled = bool(bounded.any())\n",
-        "        self._scaled = bool(bounded.all())\n",
+        "models/box_scale.py",
+        "self.is_scaled, self.is_bounded = bool(bounded.any()), bool(bounded.all())",
+        "self.is_scaled, self.is_bounded = bool(bounded.all()), bool(bounded.all())",
         MODELS,
     ),
     Mutant(
         "the greatest float is taken for a bound",
-        "models/heads.py",
+        "models/box_scale.py",
         "AS_GOOD_AS_INFINITE = 1e30",
         'AS_GOOD_AS_INFINITE = float("inf")',
         MODELS,

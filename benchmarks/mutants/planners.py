@@ -84,8 +84,8 @@ MUTANTS = [
     Mutant(
         "the network's values are stored in place of the search's",
         "search/policy.py",
-        "return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy.float()})",
-        "return Acted(actions, state, values=self.values(obs), extras={SEARCH_POLICY: policy.float()})",
+        '"values": plan.values, **plan.targets}',
+        '"values": self.values(obs).numpy(), **plan.targets}',
         LEARNER,
     ),
     Mutant(
@@ -217,8 +217,8 @@ MUTANTS = [
     Mutant(
         "policies are learned where none was searched",
         "algorithms/muzero.py",
-        'cross_entropy(unrolled.policy, batch["policies"]) * batch["has_state"]',
-        'cross_entropy(unrolled.policy, batch["policies"])',
+        'model.policy_error(unrolled.policy, batch) * batch["has_state"]',
+        "model.policy_error(unrolled.policy, batch)",
         LOSSES,
     ),
     Mutant(

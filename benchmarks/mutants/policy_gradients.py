@@ -59,7 +59,7 @@ MUTANTS = [
     Mutant(
         "IMPALA ignores normalize_reward",
         "runtime/impala_trainer.py",
-        "rewards=self.scaled_rewards(rollout))",
+        "rewards=self.summed_rewards(rollout))",
         "rewards=self.rewards(rollout))",
         IMPALA,
     ),
@@ -300,8 +300,8 @@ MUTANTS = [
     ),
     Mutant(
         "a bounded action is not scaled to its bounds",
-        "models/heads.py",
-        "            actions = self._first + (actions + 1.0) * self._scale\n",
+        "models/box_scale.py",
+        "            actions = self.first + (actions + 1.0) * self.half\n",
         "            pass\n",
         MODELS,
     ),

@@ -7,12 +7,22 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from rl_training.algorithms import rnd
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optimizer import FlatOptimizer
-from rl_training.algorithms.params import IMAGE_LAYOUT, POLICY, TORSO, TORSO_KWARGS, Params, idle_beside_own
+from rl_training.algorithms.params import (
+    IMAGE_LAYOUT,
+    POLICY,
+    PRECISION,
+    TORSO,
+    TORSO_KWARGS,
+    Params,
+    idle_beside_own,
+)
 from rl_training.algorithms.peers import ALONE, Peers
 from rl_training.envs.types import ImageLayout
 from rl_training.models.actor_critic import ActorCritic
+from rl_training.models.precision import Precision
 from rl_training.models.seams import OwnNetwork
 from rl_training.ops.losses import normalize
 
@@ -34,6 +44,7 @@ class PolicyParams(Params):
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("tanh", description="between the layers of an MLP")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
+    precision: Precision = Field("float32", description=PRECISION)
     torso: OwnNetwork = Field(None, description=TORSO)
     torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
     policy: OwnNetwork = Field(None, description=POLICY)
@@ -48,9 +59,16 @@ class PolicyParams(Params):
         False, description="bring observations to mean 0 and deviation 1, by running statistics"
     )
     normalize_reward: bool = Field(False, description="divide rewards by the deviation of their discounted sum")
+    rnd: bool = Field(False, description="also pay for new observations, by random network distillation")
+    rnd_coef: float = Field(0.1, ge=0, description="weight of that bonus beside the reward")
+    rnd_learning_rate: PositiveFloat = Field(1e-3, description="step size of the network that predicts the random one")
+    rnd_updates: PositiveInt = Field(16, description="its steps on each rollout")
+    rnd_batch: PositiveInt = Field(256, description="rows in each of them")
+    rnd_features: PositiveInt = Field(64, description="outputs of the random network")
 
     def idle(self) -> dict[str, str]:
-        return idle_beside_own(self.torso, self.policy)
+        without = {} if self.rnd else dict.fromkeys(rnd.OPTIONS, "without rnd; set rnd to true")
+        return idle_beside_own(self.torso, self.policy) | without
 
 
 class ActorCriticParams(PolicyParams):

@@ -146,7 +146,7 @@ class BehaviourLoss(NamedTuple):
 
 
 class Dreamer(Algorithm):
-    """A gradient step on all networks per `update`. The batch is what `data.replay.arrivals` makes of a window."""
+    """A gradient step on all networks per `update`. The batch is what `data.arrivals.arrivals` makes of a window."""
 
     state_parts: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "slow_critic", "return_scale", "noise")
     policy: DreamerModel

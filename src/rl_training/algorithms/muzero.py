@@ -36,7 +36,16 @@ class PlannerParams(ReplayParams):
     )
     num_simulations: PositiveInt = Field(25, description="simulations of each search")
     temperature: float = Field(1.0, ge=0, description="chance in the choice of actions; 0: none")
+    sampled_actions: PositiveInt | None = Field(
+        None,
+        description="actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete",
+    )
     max_depth: PositiveInt | None = Field(None, description="of the search; default: no limit")
+    augmentation: Literal["none", "shift", "mirror", "square"] = Field(
+        "none",
+        description="of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight "
+        "symmetries of a square",
+    )
     unroll_steps: PositiveInt = Field(5, description="imagined steps that an update trains")
     n_steps: PositiveInt = Field(5, description="real rewards in a value target")
     correction_interval: PositiveInt | None = Field(
@@ -114,7 +123,7 @@ def unroll_scale(unroll_steps: int, like: Tensor) -> Tensor:
 def muzero_loss(unrolled: Unrolled, batch: Batch, *, model: PlanningModel, value_coef: float) -> MuZeroLoss:
     """Policy, value and reward cross-entropies along the unroll, each window by its importance weight."""
     scale = unroll_scale(len(batch["actions"]), unrolled.policy) * batch["weights"]
-    policy = cross_entropy(unrolled.policy, batch["policies"]) * batch["has_state"]
+    policy = model.policy_error(unrolled.policy, batch) * batch["has_state"]
     value = cross_entropy(unrolled.value, model.categorical(batch["value_targets"])) * batch["has_value"]
     reward = cross_entropy(unrolled.reward, model.categorical(batch["reward_targets"])) * batch["has_reward"]
     parts = [(part * scale[-len(part) :]).sum(0).mean() for part in (policy, value, reward)]

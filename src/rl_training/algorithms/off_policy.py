@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from rl_training.algorithms.params import IMAGE_LAYOUT, TORSO, TORSO_KWARGS, idle_beside_own
+from rl_training.algorithms.params import IMAGE_LAYOUT, PRECISION, TORSO, TORSO_KWARGS, idle_beside_own
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.envs.types import ImageLayout
+from rl_training.models.precision import Precision
 from rl_training.models.seams import OwnNetwork
 
 
@@ -24,11 +25,15 @@ class OffPolicyParams(ReplayParams):
         None, ge=0, description="how much errors decide what is replayed; default: all rows alike"
     )
     priority_beta: float = Field(0.4, ge=0, le=1, description="how much importance weights make up for it")
+    her_ratio: float = Field(
+        0.0, ge=0, le=1, description="share of replayed transitions with a goal that their episode reached later (HER)"
+    )
     adam_eps: PositiveFloat = Field(1e-8, description="added to the optimizer's denominator")
     hidden_sizes: tuple[PositiveInt, ...] = Field((256, 256), description="widths of the hidden layers")
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("relu", description="between the layers of an MLP")
     cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
+    precision: Precision = Field("float32", description=PRECISION)
     torso: OwnNetwork = Field(None, description=TORSO)
     torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
 
@@ -39,6 +44,8 @@ class OffPolicyParams(ReplayParams):
 
 class CriticParams(OffPolicyParams):
     """The parameters of an actor that learns through several critics."""
+
+    of_targets: ClassVar[tuple[str, ...]] = ("tau", "target_update_interval")  # which only a lagging copy has
 
     batch_size: PositiveInt = Field(256)
     replay_capacity: PositiveInt = Field(1_000_000)
@@ -51,6 +58,9 @@ class CriticParams(OffPolicyParams):
     )
     layer_norm: bool = Field(False, description="in the critics")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the critics' hidden units that an update leaves out")
+    batch_renorm: bool = Field(
+        False, description="critics normalise every layer by the batch, and need no target network (CrossQ)"
+    )
 
     @model_validator(mode="after")
     def _some_quantiles_remain(self) -> CriticParams:
@@ -62,4 +72,5 @@ class CriticParams(OffPolicyParams):
         """The layers of the critics follow the torso, whose own it is."""
         others = {name: why for name, why in super().idle().items() if name not in ("hidden_sizes", "activation")}
         mean_alone = {"dropped_quantiles": "with num_quantiles 1"} if self.num_quantiles == 1 else {}
-        return others | mean_alone
+        without_target = dict.fromkeys(self.of_targets, "with batch_renorm") if self.batch_renorm else {}
+        return others | mean_alone | without_target

@@ -11,8 +11,10 @@ from rl_training.models.seams import is_own
 IMAGE_LAYOUT = (
     "which axis of images has the channels; auto: the one that differs from the other two, or the shorter end"
 )
-
-
+PRECISION = (
+    "of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; "
+    "auto: where it has it"
+)
 TORSO = (
     "network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in "
     "Python also a class or a callable, or one of these for each key of a Dict; default: the space decides"
@@ -39,7 +41,7 @@ class Params(Validated):
         return {}
 
 
-OF_TORSOS = ("hidden_sizes", "activation", "cnn")
+OF_TORSOS = ("hidden_sizes", "activation", "cnn", "precision")
 OF_READING = (*OF_TORSOS, "torso", "torso_kwargs", "image_layout")
 OF_POLICIES = (*OF_READING, "share_torso", "log_std_init", "state_dependent_std", "squash_actions")
 

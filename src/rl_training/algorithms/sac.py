@@ -71,7 +71,7 @@ class ActorThroughCritics(Algorithm):
         self.params = params
         self.optimizer = FlatOptimizer(policy.parameters(), eps=params.adam_eps, kind="adam")
         self.critic_optimizer = FlatOptimizer(critics.parameters(), eps=params.adam_eps, kind="adam")
-        self.target = TargetNetwork(critics)
+        self.target = None if params.batch_renorm else TargetNetwork(critics)
         self.noise = NoiseStream()
         self.updates = 0
 
@@ -88,13 +88,13 @@ class ActorThroughCritics(Algorithm):
 
     def follow(self) -> None:
         """Moves what lags behind."""
-        self.target.average_every(self.params.target_update_interval, self.params.tau, self.critics)
+        if self.target is not None:
+            self.target.average_every(self.params.target_update_interval, self.params.tau, self.critics)
 
     @replaceable
     def update_critics(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """Metrics, and how far off each row was."""
-        targets = self.targets(batch)
-        values = self.critics.of_replayed(batch["obs"], batch["actions"], self.noise.generator)
+        values, targets = self.values_and_targets(batch)
         losses, errors = self.critic_losses(values, targets)
         loss = (batch["weights"] * losses).mean()
         self.critic_optimizer.step(loss, learning_rate=self.params.learning_rate, max_grad_norm=None)
@@ -108,11 +108,27 @@ class ActorThroughCritics(Algorithm):
         errors = values.squeeze(-1) - targets.squeeze(-1)
         return 0.5 * errors.square().sum(0), errors.detach().abs().mean(0)
 
+    def values_and_targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """`[E, N, Z]` and `[N, Z']`: the critics follow a lagging copy, or themselves where they are renormalised."""
+        if self.target is not None:
+            targets = self.targets(batch)
+            return self.critics.of_replayed(batch["obs"], batch["actions"], self.noise.generator), targets
+        with torch.no_grad():
+            candidates = self.next_candidates(batch["next_obs"])
+        values, following = self.critics.jointly(batch, candidates.actions, self.noise.generator)
+        return values, self.discounted(batch, candidates, following)
+
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
-        """`[N, Z']`: r + γⁿ of what the next state is worth, as a mean or as the quantiles that remain (TQC)."""
+        """The targets by the lagging copy."""
+        assert self.target is not None
         candidates = self.next_candidates(batch["next_obs"])
         outputs = self.target.network(batch["next_obs"], candidates.actions, self.noise.generator)
+        return self.discounted(batch, candidates, outputs)
+
+    @torch.no_grad()
+    def discounted(self, batch: Batch, candidates: Candidates, outputs: Tensor) -> Tensor:
+        """`[N, Z']`: r + γⁿ of what the next state is worth, as a mean or as the quantiles that remain (TQC)."""
         dropped = self.params.dropped_quantiles * self.params.num_critics
         if outputs.shape[-1] > 1:
             worth = truncated_pool(outputs.squeeze(-2), dropped) - self.entropy_weight() * candidates.logprobs
@@ -121,7 +137,16 @@ class ActorThroughCritics(Algorithm):
         return batch["rewards"].unsqueeze(-1) + batch["discounts"].unsqueeze(-1) * worth
 
     def next_candidates(self, obs: Any) -> Candidates:
-        return self.policy.candidates(obs, self.noise.generator)
+        return self.smoothed(self.next_actor.candidates(obs, self.noise.generator))
+
+    @property
+    def next_actor(self) -> Actor:
+        """The actor whose actions the targets value."""
+        return self.policy
+
+    def smoothed(self, candidates: Candidates) -> Candidates:
+        """The candidates that the targets value, made of those that `next_actor` offers."""
+        return candidates
 
     @replaceable
     def update_policy(self, batch: Batch) -> dict[str, Tensor]:
@@ -168,8 +193,9 @@ class SAC(ActorThroughCritics):
         found = entropy(candidates).detach().mean()
         weight = self.entropy_weight()
         if self.params.ent_coef is None:
-            loss = (self.temperature.log * (found - self.target_entropy)).sum()
-            self.temperature_optimizer.step(loss, learning_rate=self.params.learning_rate, max_grad_norm=None)
+            # The slope of log α · (entropy − target), which needs no autograd.
+            self.temperature_optimizer.grad.fill_(found - self.target_entropy)
+            self.temperature_optimizer.apply_gradient(learning_rate=self.params.learning_rate, max_grad_norm=None)
         return {"entropy": found, "ent_coef": torch.as_tensor(weight)}
 
     @property

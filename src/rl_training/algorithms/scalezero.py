@@ -24,9 +24,15 @@ from rl_training.search.policy import GumbelPolicy
 
 
 def expert_use(chances: Tensor, per_token: int) -> Tensor:
-    """[E]: the share of tokens `[N, E]` that each expert is chosen for."""
+    """[E]: the share of tokens `[N, E]` that each expert is chosen for; of no tokens, 0."""
     chosen = F.one_hot(chances.topk(per_token).indices, chances.shape[-1])
-    return chosen.sum((0, 1)) / chosen.sum()
+    return chosen.sum((0, 1)) / chosen.sum().clamp_min(1)
+
+
+def expert_use_of_tasks(chances: Tensor, per_token: int, tasks: Tensor, num_tasks: int) -> Tensor:
+    """[T, E]: `expert_use` of each task's tokens; tokens `[S · B]` are of windows with these tasks `[B]`."""
+    of_tokens = tasks.repeat(len(chances) // len(tasks))
+    return torch.stack([expert_use(chances[of_tokens == task], per_token) for task in range(num_tasks)])
 
 
 def balance_loss(chances: Tensor, per_token: int) -> Tensor:
@@ -57,7 +63,8 @@ class ScaleZeroParams(GumbelMuZeroParams):
 
     def idle(self) -> dict[str, str]:
         names = ("latent", "residual_blocks")
-        return super().idle() | dict.fromkeys(names, "in ScaleZero, whose latents are tokens of a transformer")
+        idle = dict.fromkeys(names, "in ScaleZero, whose latents are tokens of a transformer")
+        return super().idle() | idle | {"sampled_actions": "in ScaleZero, whose searches try every action"}
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> ScaleZeroParams:
@@ -103,8 +110,21 @@ class ScaleZero(GumbelMuZero):
         parts |= {"latent_loss": latent, "balance_loss": balance, "adapter_stage": torch.tensor(float(self.stage))}
         for layer, chances in enumerate(unrolled.routing):
             parts |= {f"expert_use/{layer}.{e}": use for e, use in enumerate(expert_use(chances, per_token))}
+            parts |= self.task_experts(layer, chances, batch)
         parts |= self.task_shares(batch)
         return total + self.params.latent_coef * latent + self.params.balance_coef * balance, parts
+
+    def task_experts(self, layer: int, chances: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Metrics of several tasks: the share of each task's tokens that a layer's experts are chosen for."""
+        names = self.model.task_names
+        if not names:
+            return {}
+        uses = expert_use_of_tasks(chances, self.model.experts_per_token, batch["obs"][TASK][0], len(names))
+        return {
+            f"expert_use/{layer}.{e}/{name}": use
+            for name, of_task in zip(names, uses, strict=True)
+            for e, use in enumerate(of_task)
+        }
 
     def task_shares(self, batch: Batch) -> dict[str, Tensor]:
         """Metrics of several tasks: the share of each in the windows, and in their weights in the loss."""

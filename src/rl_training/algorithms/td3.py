@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -15,6 +15,7 @@ from rl_training.models.critics import Critics
 
 
 class TD3Params(CriticParams):
+    of_targets = ()  # the policy has one in any case
     learning_rate: PositiveFloat = Field(1e-3)
     policy_interval: PositiveInt = Field(2)
     exploration_noise: float = Field(0.1, ge=0, description="deviation of the noise on actions, of half their range")
@@ -33,14 +34,17 @@ class TD3(ActorThroughCritics):
         super().__init__(policy, critics, params)
         self.target_policy = TargetNetwork(policy)
 
-    def next_candidates(self, obs: Any) -> Candidates:
+    @property
+    def next_actor(self) -> PointActor:
+        return self.target_policy.network
+
+    def smoothed(self, candidates: Candidates) -> Candidates:
         """Target policy smoothing (eq. 14)."""
-        lagging = self.target_policy.network
-        actions = lagging.mode(lagging.torso(obs))
+        actions = candidates.actions
+        assert actions is not None
         noise = torch.empty_like(actions).normal_(generator=self.noise.generator).mul_(self.params.target_noise)
         clip = self.params.target_noise_clip
-        smoothed = (actions + noise.clamp_(-clip, clip)).clamp_(-1.0, 1.0)
-        return self.policy.only(smoothed, smoothed.new_zeros(len(smoothed)))
+        return candidates._replace(actions=(actions + noise.clamp_(-clip, clip)).clamp_(-1.0, 1.0))
 
     def follow(self) -> None:
         """The lagging networks move when the policy does."""

@@ -17,7 +17,7 @@ from rl_training.experiment.registry import REGISTRY, algorithm
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Mode
 from rl_training.runtime.fine_tuning import start_from
-from rl_training.runtime.manager import OnScreen, display_of, resumed_config
+from rl_training.runtime.manager import OnScreen, display_of, resumed_config, warn_of_ended_schedule
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session
 from rl_training.runtime.workflows import TrainResult, predict, train_session
@@ -81,12 +81,17 @@ class Agent:
         return self._session.progress.global_step
 
     def train(
-        self, total_timesteps: int | None = None, *, callbacks: Sequence[Callback] = (), display: Mode = "auto"
+        self,
+        total_timesteps: int | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        display: Mode = "auto",
+        stretch_schedules: bool = False,
     ) -> TrainResult:
         """Trains for so many steps more, by default as many as the agent was made for.
 
-        Schedules end with the first call's budget or at `schedule_horizon`. `display` is `auto` for what fits the
-        terminal or the notebook, or `none`.
+        Schedules end with the first call's budget or at `schedule_horizon`; `stretch_schedules` makes them end with
+        this call's. `display` is `auto` for what fits the terminal or the notebook, or `none`.
         """
         session = self._session
         steps = self._budget if total_timesteps is None else total_timesteps
@@ -94,7 +99,9 @@ class Agent:
             cure = f"leave it out for {self._budget}"
             raise ConfigError(f"train: total_timesteps must be at least 1, got {steps}; {cure}")
         if self.num_timesteps:
-            session.configure(resumed_config(session.config, self.num_timesteps + steps, stretch_schedules=False))
+            budget = self.num_timesteps + steps
+            session.configure(resumed_config(session.config, budget, stretch_schedules=stretch_schedules))
+            warn_of_ended_schedule(session)
         else:
             session.configure(session.config.changed(total_timesteps=steps))
         recorder = HistoryRecorder(self.history, self._loggers)

@@ -20,6 +20,8 @@ class RunKeys(TypedDict, total=False):
     """wrappers by name or module:name, innermost first."""
     backend: Literal['auto', 'sync', 'async', 'native', 'atari', 'envpool', 'ray']
     """how environments are stepped; ray: by workers."""
+    collect_ahead: bool
+    """collect the next rollout in a second process while learning; data is one rollout old."""
     workers: int
     """processes on Ray that share num_envs."""
     worker_backend: Literal['auto', 'sync', 'async', 'native', 'atari', 'envpool']
@@ -67,7 +69,11 @@ class RunKeys(TypedDict, total=False):
     log_interval: int
     """steps between rows of metrics."""
     loggers: list[Any]
-    """jsonl, csv, tensorboard, or module:name."""
+    """jsonl, csv, tensorboard, wandb, mlflow, trackio, or module:name."""
+    tracker_project: str
+    """the project that trackers file runs under."""
+    tracker_artifacts: list[Literal['config', 'controls', 'videos', 'checkpoint']]
+    """files that trackers keep: config, controls (as used), videos, checkpoint (the last)."""
     callbacks: list[Any]
     """callbacks of your own as module:name."""
     init_from: str | None
@@ -99,6 +105,7 @@ class PPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -109,6 +116,12 @@ class PPO(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
         clip_coef: how far the probability ratio may leave 1
         clip_value_loss: clip the value's step by clip_coef, too
@@ -146,6 +159,7 @@ class PPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -156,6 +170,16 @@ class PPO(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -190,6 +214,7 @@ class A2C(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -200,6 +225,12 @@ class A2C(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
     """
 
@@ -231,6 +262,7 @@ class A2C(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -241,6 +273,16 @@ class A2C(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -265,6 +307,7 @@ class TRPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -275,6 +318,12 @@ class TRPO(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         target_kl: bound on the mean KL of the policy's step
         cg_iterations: steps of conjugate gradients
         cg_damping: added to the diagonal of the Fisher matrix
@@ -313,6 +362,7 @@ class TRPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -323,6 +373,16 @@ class TRPO(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         target_kl: float = 0.01,
         target_kl_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         target_kl_warmup_steps: int = ...,
@@ -356,6 +416,7 @@ class RecurrentPPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -366,6 +427,12 @@ class RecurrentPPO(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
         clip_coef: how far the probability ratio may leave 1
         clip_value_loss: clip the value's step by clip_coef, too
@@ -408,6 +475,7 @@ class RecurrentPPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -418,6 +486,16 @@ class RecurrentPPO(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -457,6 +535,7 @@ class IMPALA(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -467,6 +546,12 @@ class IMPALA(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
         rho_bar: bound on the ratios in V-trace's temporal differences
         c_bar: bound on the ratios in V-trace's traces
@@ -503,6 +588,7 @@ class IMPALA(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -513,6 +599,16 @@ class IMPALA(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -548,6 +644,7 @@ class APPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -558,6 +655,12 @@ class APPO(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
         rho_bar: bound on the ratios in V-trace's temporal differences
         c_bar: bound on the ratios in V-trace's traces
@@ -596,6 +699,7 @@ class APPO(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -606,6 +710,16 @@ class APPO(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -645,6 +759,7 @@ class PPG(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -655,6 +770,12 @@ class PPG(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: brings value targets to the scale on which beta_clone can hold
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
         clip_coef: how far the probability ratio may leave 1
         clip_value_loss: clip the value's step by clip_coef, too
@@ -697,6 +818,7 @@ class PPG(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -707,6 +829,16 @@ class PPG(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = True,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -750,6 +882,7 @@ class GAIL(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -760,6 +893,12 @@ class GAIL(Agent):
         squash_actions: sample Box actions as the tanh of a Gaussian in place of clipping them at their bounds
         normalize_obs: bring observations to mean 0 and deviation 1, by running statistics
         normalize_reward: divide rewards by the deviation of their discounted sum
+        rnd: also pay for new observations, by random network distillation
+        rnd_coef: weight of that bonus beside the reward
+        rnd_learning_rate: step size of the network that predicts the random one
+        rnd_updates: its steps on each rollout
+        rnd_batch: rows in each of them
+        rnd_features: outputs of the random network
         vf_coef: weight of the value error
         clip_coef: how far the probability ratio may leave 1
         clip_value_loss: clip the value's step by clip_coef, too
@@ -805,6 +944,7 @@ class GAIL(Agent):
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         policy: Any = None,
@@ -815,6 +955,16 @@ class GAIL(Agent):
         squash_actions: bool = False,
         normalize_obs: bool = False,
         normalize_reward: bool = True,
+        rnd: bool = False,
+        rnd_coef: float = 0.1,
+        rnd_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_coef_warmup_steps: int = ...,
+        rnd_learning_rate: float = 0.001,
+        rnd_learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        rnd_learning_rate_warmup_steps: int = ...,
+        rnd_updates: int = 16,
+        rnd_batch: int = 256,
+        rnd_features: int = 64,
         vf_coef: float = 0.5,
         vf_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         vf_coef_warmup_steps: int = ...,
@@ -946,7 +1096,9 @@ class MuZero(Agent):
         players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
+        sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
+        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -999,7 +1151,9 @@ class MuZero(Agent):
         temperature: float = 1.0,
         temperature_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         temperature_warmup_steps: int = ...,
+        sampled_actions: int | None = None,
         max_depth: int | None = None,
+        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = None,
@@ -1053,7 +1207,9 @@ class GumbelMuZero(Agent):
         players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
+        sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
+        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1104,7 +1260,9 @@ class GumbelMuZero(Agent):
         temperature: float = 1.0,
         temperature_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         temperature_warmup_steps: int = ...,
+        sampled_actions: int | None = None,
         max_depth: int | None = None,
+        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = None,
@@ -1154,7 +1312,9 @@ class EfficientZero(Agent):
         players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
+        sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
+        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1215,7 +1375,9 @@ class EfficientZero(Agent):
         temperature: float = 1.0,
         temperature_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         temperature_warmup_steps: int = ...,
+        sampled_actions: int | None = None,
         max_depth: int | None = None,
+        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = 10000,
@@ -1277,7 +1439,9 @@ class ScaleZero(Agent):
         players: 2: they move by turns; observations and rewards are the mover's, who wins what the other loses
         num_simulations: simulations of each search
         temperature: chance in the choice of actions; 0: none
+        sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
+        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1337,7 +1501,9 @@ class ScaleZero(Agent):
         temperature: float = 1.0,
         temperature_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         temperature_warmup_steps: int = ...,
+        sampled_actions: int | None = None,
         max_depth: int | None = None,
+        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = None,
@@ -1399,11 +1565,13 @@ class DQN(Agent):
         target_update_interval: updates between two steps of the target network
         priority_alpha: how much errors decide what is replayed; default: all rows alike
         priority_beta: how much importance weights make up for it
+        her_ratio: share of replayed transitions with a goal that their episode reached later (HER)
         adam_eps: added to the optimizer's denominator
         hidden_sizes: widths of the hidden layers
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         epsilon: chance of an action at random
@@ -1446,11 +1614,15 @@ class DQN(Agent):
         priority_beta: float = 0.4,
         priority_beta_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         priority_beta_warmup_steps: int = ...,
+        her_ratio: float = 0.0,
+        her_ratio_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        her_ratio_warmup_steps: int = ...,
         adam_eps: float = 1e-08,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         epsilon: float = 0.1,
@@ -1488,11 +1660,13 @@ class SAC(Agent):
         target_update_interval: updates between two steps of the target network
         priority_alpha: how much errors decide what is replayed; default: all rows alike
         priority_beta: how much importance weights make up for it
+        her_ratio: share of replayed transitions with a goal that their episode reached later (HER)
         adam_eps: added to the optimizer's denominator
         hidden_sizes: widths of the hidden layers
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         num_critics: networks that value actions; the least of them counts
@@ -1501,6 +1675,7 @@ class SAC(Agent):
         dropped_quantiles: the highest of each critic that targets leave out, of all critics' together (TQC)
         layer_norm: in the critics
         dropout: share of the critics' hidden units that an update leaves out
+        batch_renorm: critics normalise every layer by the batch, and need no target network (CrossQ)
         ent_coef: weight of the entropy; default, or auto: learned, so that it reaches target_entropy
         initial_ent_coef: where a learned ent_coef begins
         target_entropy: default: minus the number of action's coordinates, or half the highest of Discrete actions
@@ -1535,11 +1710,15 @@ class SAC(Agent):
         priority_beta: float = 0.4,
         priority_beta_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         priority_beta_warmup_steps: int = ...,
+        her_ratio: float = 0.0,
+        her_ratio_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        her_ratio_warmup_steps: int = ...,
         adam_eps: float = 1e-08,
         hidden_sizes: tuple[int, ...] = (256, 256),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         num_critics: int = 2,
@@ -1548,6 +1727,7 @@ class SAC(Agent):
         dropped_quantiles: int = 2,
         layer_norm: bool = False,
         dropout: float = 0.0,
+        batch_renorm: bool = False,
         ent_coef: float | None = None,
         ent_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         ent_coef_warmup_steps: int = ...,
@@ -1577,11 +1757,13 @@ class TD3(Agent):
         target_update_interval: updates between two steps of the target network
         priority_alpha: how much errors decide what is replayed; default: all rows alike
         priority_beta: how much importance weights make up for it
+        her_ratio: share of replayed transitions with a goal that their episode reached later (HER)
         adam_eps: added to the optimizer's denominator
         hidden_sizes: widths of the hidden layers
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
+        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         num_critics: networks that value actions; the least of them counts
@@ -1590,6 +1772,7 @@ class TD3(Agent):
         dropped_quantiles: the highest of each critic that targets leave out, of all critics' together (TQC)
         layer_norm: in the critics
         dropout: share of the critics' hidden units that an update leaves out
+        batch_renorm: critics normalise every layer by the batch, and need no target network (CrossQ)
         exploration_noise: deviation of the noise on actions, of half their range
         target_noise: deviation of the noise on the target policy's actions
         target_noise_clip: bound on that noise
@@ -1624,11 +1807,15 @@ class TD3(Agent):
         priority_beta: float = 0.4,
         priority_beta_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         priority_beta_warmup_steps: int = ...,
+        her_ratio: float = 0.0,
+        her_ratio_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        her_ratio_warmup_steps: int = ...,
         adam_eps: float = 1e-08,
         hidden_sizes: tuple[int, ...] = (256, 256),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
         cnn: Literal['nature', 'impala'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
+        precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         num_critics: int = 2,
@@ -1637,6 +1824,7 @@ class TD3(Agent):
         dropped_quantiles: int = 2,
         layer_norm: bool = False,
         dropout: float = 0.0,
+        batch_renorm: bool = False,
         exploration_noise: float = 0.1,
         exploration_noise_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         exploration_noise_warmup_steps: int = ...,

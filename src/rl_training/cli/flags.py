@@ -23,7 +23,8 @@ def add_config_flags(parser: argparse.ArgumentParser, names: Collection[str] = T
         if name in names and name not in NOT_FLAGS:
             flags = SPELLINGS.get(name, ("--" + name.replace("_", "-"),))
             default = "" if field.is_required() or field.default in (None, {}, []) else f" [{field.default}]"
-            group.add_argument(*flags, dest=name, metavar="X", help=f"{field.description}{default}")
+            switch: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+            group.add_argument(*flags, dest=name, metavar="X", help=f"{field.description}{default}", **switch)
 
 
 def config_flags(args: argparse.Namespace, names: Collection[str] = TrainConfig.model_fields) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def config_flags(args: argparse.Namespace, names: Collection[str] = TrainConfig.
 
 def parse_value(key: str, text: str) -> Any:
     value = with_numbers(parse_yaml(text, f"{key}: cannot read {text[:80]!r} as a value"))
-    if key in ("callbacks", "loggers", "tasks", "wrappers") and isinstance(value, str):
+    if key in ("callbacks", "loggers", "tasks", "tracker_artifacts", "wrappers") and isinstance(value, str):
         return value.split(",")
     return value
 
@@ -89,6 +90,12 @@ def add_playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="of the episodes; default: the run's own")
     parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the best")
     parser.add_argument("--max-steps", type=int, metavar="N", help="cut longer episodes")
+
+
+def playing_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what `add_playing` was given under the names that the tools for episodes take."""
+    chosen = {name: getattr(args, name) for name in ("episodes", "fps", "seed", "max_steps")}
+    return chosen | {"deterministic": not args.stochastic}
 
 
 def which_checkpoint(args: argparse.Namespace) -> str | int:

@@ -97,6 +97,11 @@ VERBS = {
             "rl-training report runs --by algo --target 475 --output report.html --watch",
         ),
     ),
+    "board": Verb(
+        "a local page that follows runs while they train",
+        "board",
+        ("rl-training board", "rl-training board runs/ppo --port 8200"),
+    ),
     "tune": Verb(
         "search for good hyper-parameters",
         "tune",
@@ -126,10 +131,35 @@ VERBS = {
         "play",
         ("rl-training play RUN", "rl-training play RUN --checkpoint best --second"),
     ),
+    "elo": Verb(
+        "how strong a run's checkpoints are in games against each other",
+        "elo",
+        ("rl-training elo RUN", "rl-training elo RUN --games 100 --json"),
+    ),
     "export": Verb(
         "a run's policy as a file that runs without this package",
         "export",
         ("rl-training export RUN --output policy.onnx", "rl-training export RUN --stochastic --output policy.pt2"),
+    ),
+    "serve": Verb(
+        "a run's policy over HTTP",
+        "serve",
+        ("rl-training serve RUN", "rl-training serve RUN --checkpoint best --port 8080 --max-sessions 100"),
+    ),
+    "card": Verb(
+        "a model card of a run, in Markdown",
+        "card",
+        ("rl-training card RUN", "rl-training card RUN --checkpoint best --output card/README.md"),
+    ),
+    "push": Verb(
+        "upload a run's checkpoint to the Hugging Face Hub",
+        "push",
+        ("rl-training push RUN me/ppo-cartpole", "rl-training push RUN me/ppo-cartpole --checkpoint best --private"),
+    ),
+    "pull": Verb(
+        "bring a run from the Hugging Face Hub",
+        "pull",
+        ("rl-training pull me/ppo-cartpole --output ppo-cartpole",),
     ),
     "doctor": Verb("versions, threads, extras, and a smoke run", "doctor", ("rl-training doctor",)),
 }

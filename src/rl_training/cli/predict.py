@@ -14,6 +14,7 @@ from rl_training.cli.main import Answer
 from rl_training.errors import ConfigError
 from rl_training.runtime.opening import load_policy
 from rl_training.runtime.workflows import predict
+from rl_training.tools.wire import arrays_from
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,15 +38,6 @@ def run(args: argparse.Namespace) -> Answer:
 
 def _read(flag: str, text: str) -> Any:
     try:
-        return _arrays(json.loads(text))
+        return arrays_from(json.loads(text))
     except ValueError as error:
         raise ConfigError(f"{flag} is not JSON of numbers: {error}") from error
-
-
-def _arrays(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _arrays(value) for key, value in tree.items()}
-    array = np.array(tree)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{json.dumps(tree)[:80]} has something else in it")
-    return array

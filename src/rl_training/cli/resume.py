@@ -10,7 +10,9 @@ from rl_training.cli.main import Answer
 from rl_training.runtime.evaluation import score_text
 from rl_training.runtime.manager import resume_run
 
-ELSEWHERE = ("backend", "workers", "worker_backend", "ray_mode", "ray_address", "step_timeout_s", "kernels")
+ELSEWHERE = (
+    *("backend", "collect_ahead", "workers", "worker_backend", "ray_mode", "ray_address", "step_timeout_s", "kernels"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

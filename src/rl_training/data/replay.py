@@ -19,15 +19,15 @@ A row that `is_first` after one that is not `is_last` follows a restart of the e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout import Rollout
-from rl_training.data.trees import Tree, row_forms, tree_leaves, tree_map
+from rl_training.data.trees import Tree, row_forms, to_tensors, tree_leaves, tree_map
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.ops.unroll import ENDS, n_step_rewards
 
@@ -48,6 +48,7 @@ class StreamReplay:
         self._ends = np.zeros(num_streams, dtype=np.int64)  # rows ever written to each stream
         self._priorities = None if priority_alpha is None else Priorities(self.capacity, priority_alpha)
         self._restored = False  # from a checkpoint, and not written to since
+        self._begins: NDArray[np.int64] | None = None  # of episodes, as numbers of all streams in order; None: unknown
 
     @property
     def capacity(self) -> int:
@@ -76,7 +77,8 @@ class StreamReplay:
             self._refuse_other_columns(columns)
         self._write((streams, places), columns)
         resets = ~rollout.valid.cpu().numpy()
-        self._write((streams[resets], places[resets]), _last_rows(tree_map(lambda leaf: leaf[resets], columns)))
+        if resets.any():
+            self._write((streams[resets], places[resets]), _last_rows(tree_map(lambda leaf: leaf[resets], columns)))
         ended = tree_map(lambda leaf: leaf[final_t, final_b], columns)
         finals = ended | {"obs": tree_map(lambda leaf: leaf.cpu().numpy(), rollout.final_obs)}
         last = (streams[final_t, final_b], places[final_t, final_b] + 1)
@@ -86,6 +88,7 @@ class StreamReplay:
             self._priorities.clear(self._flat((streams[resets], places[resets])))
             self._priorities.clear(self._flat(last))
         self._ends[own] += counts.sum(0)
+        self._begins = None
 
     def next_rows(self, rollout: Rollout) -> Rows:
         """Where the first rows of a rollout go; collectors share the environments evenly."""
@@ -108,9 +111,8 @@ class StreamReplay:
         else:
             flat, shares = self._priorities.draw_within(self._spans(among), count, rng)
         streams, slots = np.divmod(flat, self.places)
-        oldest = (self._ends - self._filled)[streams]
         rows = len(self) if among is None else int(self._filled[among].sum())
-        return (streams, oldest + (slots - oldest) % self.places), shares * rows
+        return (streams, self._place(streams, slots)), shares * rows
 
     def drawable_streams(self) -> NDArray[np.int64]:
         """The streams that have a row which priorities may draw."""
@@ -143,7 +145,7 @@ class StreamReplay:
             raise ValueError(f"no environment has {length} rows in a row yet")
         streams, begins = self._nth(rng.integers(counts.sum(), size=batch), counts)
         rows = (streams[None, :], begins + np.arange(length)[:, None])
-        return {name: tree_map(torch.from_numpy, self.column(name, rows)) for name in self._columns}
+        return to_tensors({name: self.column(name, rows) for name in self._columns})
 
     def following(self, rows: Rows, length: int) -> tuple[Rows, NDArray[np.bool_]]:
         """The `[length, batch]` rows from each of the rows on, and which of them were written yet."""
@@ -158,6 +160,17 @@ class StreamReplay:
         kept = (places > (self._ends - self._filled)[streams]) & ~self.column("is_first", rows)
         return (streams, places - 1), kept
 
+    def episode_ends(self, rows: Rows) -> NDArray[np.int64]:
+        """The place of the newest row of each row's episode: the one before the next beginning, or the last of all."""
+        stride = int(self._ends.max()) + 1
+        if self._begins is None:
+            streams, slots = np.nonzero(self._columns["is_first"])
+            self._begins = np.sort(streams * stride + self._place(streams, slots))
+        origins = rows[0] * stride
+        following = np.append(self._begins, self.num_streams * stride)
+        next_begins = following[np.searchsorted(self._begins, origins + rows[1], side="right")]
+        return np.minimum(next_begins - origins, self._ends[rows[0]]) - 1
+
     def ages(self, rows: Rows) -> NDArray[np.int64]:
         """How many rows of their streams are newer."""
         return self._ends[rows[0]] - 1 - rows[1]
@@ -167,6 +180,11 @@ class StreamReplay:
         bounds = counts.cumsum()
         streams = np.searchsorted(bounds, chosen, side="right")
         return streams, (self._ends - self._filled)[streams] + chosen - (bounds - counts)[streams]
+
+    def _place(self, streams: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place of the row that stands in each slot of a ring now."""
+        oldest = (self._ends - self._filled)[streams]
+        return oldest + (slots - oldest) % self.places
 
     def _flat(self, rows: Rows) -> NDArray[np.int64]:
         return rows[0] * self.places + rows[1] % self.places
@@ -182,11 +200,15 @@ class StreamReplay:
 
     def draw_transitions(self, count: int, rng: np.random.Generator) -> tuple[Rows, NDArray[np.float64]]:
         """Draws rows whose action has a known outcome, by their priorities if they have any."""
-        rows, shares = self._draw_any(count, rng)
-        while (again := ~self._has_outcome(rows)).any():
-            (streams, places), new_shares = self._draw_any(int(again.sum()), rng)
-            rows[0][again], rows[1][again], shares[again] = streams, places, new_shares
-        return rows, shares
+        streams, places = np.empty((2, 0), dtype=np.int64)
+        shares = np.empty(0)
+        while (missing := count - len(shares)) > 0:
+            # Some more than are wanted, since some have none: each draw costs more than its rows.
+            drawn, new_shares = self._draw_any(missing + missing // 8 + 4, rng)
+            kept = np.flatnonzero(self._has_outcome(drawn))[:missing]
+            streams, places = np.append(streams, drawn[0][kept]), np.append(places, drawn[1][kept])
+            shares = np.append(shares, new_shares[kept])
+        return (streams, places), shares
 
     def has_transitions(self) -> bool:
         """Tells whether any row has a known outcome; where none has, `draw_transitions` would never end."""
@@ -203,10 +225,15 @@ class StreamReplay:
         after = (streams[1], places[1])
         return written[1] & ~self.column("is_first", after) & ~self.column("is_last", rows)
 
-    def transitions(self, rows: Rows, *, n_steps: int, gamma: float) -> dict[str, Tree]:
-        """n-step transitions from rows with an outcome: `obs`, `actions`, `rewards`, `next_obs` and `discounts`."""
+    def transitions(
+        self, rows: Rows, *, n_steps: int, gamma: float, instead: Mapping[str, Tree] = MappingProxyType({})
+    ) -> dict[str, Tree]:
+        """n-step transitions from rows with an outcome: `obs`, `actions`, `rewards`, `next_obs` and `discounts`.
+
+        `instead` holds columns `[n + 1, B]` to read in place of the stored ones.
+        """
         ahead, written = self.following(rows, n_steps + 1)
-        window = {name: self.column(name, ahead) for name in ("rewards", *ENDS)}
+        window = {name: self.column(name, ahead) for name in ("rewards", *ENDS) if name not in instead} | dict(instead)
         rewards, discounts, steps = n_step_rewards(window, written, n_steps=n_steps, gamma=gamma)
         return {
             "obs": self.column("obs", rows),
@@ -226,7 +253,7 @@ class StreamReplay:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Every row goes to the place where it was, so that equal random numbers draw equal rows."""
-        self._columns, self._ends = {}, state["ends"].copy()
+        self._columns, self._ends, self._begins = {}, state["ends"].copy(), None
         if not state["columns"]:
             return
         rows = self._all_rows()
@@ -283,24 +310,3 @@ def _last_rows(columns: dict[str, Tree]) -> dict[str, Tree]:
     count = len(tree_leaves(columns["obs"])[0])
     kept = {"obs": columns["obs"], "is_last": np.ones(count, dtype=bool)}
     return {name: kept.get(name, tree_map(np.zeros_like, column)) for name, column in columns.items()}
-
-
-def arrivals(window: Mapping[str, Tree]) -> dict[str, Tree]:
-    """A window of L + 1 rows as L observations, each with what led to it: the action, reward and termination before.
-
-    The first of them counts as a beginning, since nothing remembers what was before it. `is_last` is also True where
-    an episode was cut off: what comes next is another one.
-    """
-    goes_on = ~window["is_first"][1:]
-    is_first = window["is_first"][1:].clone()
-    is_first[0] = True
-    is_last = window["is_last"][1:].clone()
-    is_last[:-1] |= window["is_first"][2:]
-    return {
-        "obs": tree_map(lambda leaf: leaf[1:], window["obs"]),
-        "previous_actions": window["actions"][:-1],
-        "rewards": window["rewards"][:-1] * goes_on,
-        "terminal": window["terminated"][:-1] & goes_on,
-        "is_first": is_first,
-        "is_last": is_last,
-    }

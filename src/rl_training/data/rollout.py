@@ -68,10 +68,22 @@ class Rollout:
     def done(self) -> Tensor:
         return self.terminated | self.truncated
 
+    @property
+    def next_obs(self) -> Tree:
+        """The observations that really followed each row, `[T, B, …]`: at an end, the final one."""
+
+        def following(obs: Tensor, last: Tensor, final: Tensor) -> Tensor:
+            shifted = torch.cat([obs[1:], last[None]])
+            if len(self.final_rows):
+                shifted[self.final_rows[:, 0], self.final_rows[:, 1]] = final
+            return shifted
+
+        return tree_map(following, self.obs, self.last_obs, self.final_obs)
+
     @cached_property
     def num_steps(self) -> int:
         """Environment steps in it; reset rows do not count."""
-        return int(self.valid.sum())
+        return int(self.valid.count_nonzero())
 
     def of_envs(self, chosen: Tensor) -> Rollout:
         """Returns the rollout of the chosen environments only, in that order; finished episodes stay counted."""
@@ -102,7 +114,7 @@ class Rollout:
             **columns,
         }
         rows = flatten_time(batch)
-        if bool(self.valid.all()):
+        if self.num_steps == self.valid.numel():
             return rows
         kept = self.valid.reshape(-1).nonzero()[:, 0]
         return tree_map(lambda leaf: leaf[kept], rows)

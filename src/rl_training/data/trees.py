@@ -1,5 +1,6 @@
 """Observations are a tensor or a (nested) mapping of tensors; these helpers treat both alike."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 
 Tree = Any
+ALIGNMENT = 64  # bytes, of the memory that torch allocates
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
@@ -34,13 +36,27 @@ def flatten_time(tree: Tree) -> Tree:
 
 
 def to_tensors(tree: Tree, device: torch.device | str = "cpu") -> Tree:
-    """NumPy leaves as tensors: shared memory on the CPU, a copy elsewhere."""
-    return tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(device), tree)
+    """NumPy leaves as tensors: on the CPU they share the memory of leaves that are aligned, others are copied."""
+    return tree_map(lambda leaf: _aligned(torch.from_numpy(np.ascontiguousarray(leaf))).to(device), tree)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy in memory that begins as torch's own does.
+
+    The last bits of torch's products depend on where their operands begin, and NumPy's arrays begin anywhere: without
+    this, runs of one seed would differ.
+    """
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+def batch_of_one(obs: Tree) -> Tree:
+    """One observation as a batch, which is how policies take it."""
+    return tree_map(lambda leaf: np.asarray(leaf)[None], obs)
 
 
 def to_observations(tree: Tree, device: torch.device | str = "cpu") -> Tree:
     """Observations as networks take them: double precision, which none of them computes in, becomes single."""
-    return tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf, as_taken(leaf.dtype))).to(device), tree)
+    return to_tensors(tree_map(lambda leaf: np.asarray(leaf, as_taken(leaf.dtype)), tree), device)
 
 
 def as_taken(dtype: np.dtype | type[np.generic] | None) -> np.dtype:
@@ -61,5 +77,15 @@ def zeros_for(space: gym.Space, shape: tuple[int, ...]) -> Tree:
 
 
 def observation_buffers(space: gym.Space, shape: tuple[int, ...]) -> Tree:
-    """Zeroed NumPy buffers for `shape` observations of the space, as networks take them."""
-    return space_map(lambda leaf: np.zeros(shape + (leaf.shape or ()), dtype=as_taken(leaf.dtype)), space)
+    """Zeroed NumPy buffers for `shape` observations of the space, as networks take them and aligned as they need."""
+    return space_map(lambda leaf: aligned_zeros(shape + (leaf.shape or ()), as_taken(leaf.dtype)), space)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A NumPy array in torch's memory, so that `to_tensors` shares it."""
+    return (
+        torch.zeros(math.prod(shape) * dtype.itemsize, dtype=torch.uint8, device="cpu")
+        .numpy()
+        .view(dtype)
+        .reshape(shape)
+    )

@@ -195,7 +195,8 @@ class RayCollector:
             worker.lives += 1
             worker.actor = self._actor_class.remote()
             seed = worker_seed(self._seed, stream)
-            starts[worker.actor.start.remote(self._config, self._env, index=worker.index, seed=seed)] = worker
+            share = {"num_envs": self.layout[worker.index][0], "index": worker.index, "seed": seed}
+            starts[worker.actor.start.remote(self._config, self._env, **share)] = worker
         ready, late = ray.wait(list(starts), num_returns=len(starts), timeout=START_TIMEOUT_S)
         if late:
             cpus = ray.cluster_resources().get("CPU", 0)

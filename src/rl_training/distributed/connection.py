@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from rl_training.distributed import reaper
 from rl_training.errors import RLTrainingError, import_extra
@@ -51,21 +52,18 @@ def connect(address: str | None) -> None:
 
 
 def _watch_raylet() -> None:
-    """Has a thread say why, when Ray ends this process without a word because its node manager is gone."""
+    """Has a thread end this process when its node manager is gone: Ray would, and forget that a signal came before."""
     (raylet,) = ray._private.worker._global_node.all_processes["raylet"]
     threading.Thread(target=_outlive, args=(raylet.process.pid,), name="raylet watch", daemon=True).start()
 
 
 def _outlive(pid: int) -> None:
     try:
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:  # Ray was quicker to take note of its end
         return
-    if ended is not None and ray.is_initialized():  # `ray.shutdown` disconnects before it ends the raylet
-        by_signal = ended.si_code != os.CLD_EXITED
-        how = f"was ended by {signal.Signals(ended.si_status).name}" if by_signal else f"exited with {ended.si_status}"
-        problem = f"error: Ray's node manager (raylet) {how}; resume the run from its latest checkpoint"
-        leave(problem, exit_code(otherwise=RLTrainingError.exit_code))
+    if ray.is_initialized():  # `ray.shutdown` disconnects before it ends the raylet
+        leave(exit_code(otherwise=RLTrainingError.exit_code))  # the reaper says why
 
 
 def processors(address: str | None) -> int:
@@ -91,9 +89,16 @@ def _reaped_mark() -> str:
     """A value that marks processes which are to end with this one, however it ends."""
     mark = uuid.uuid4().hex
     command = [sys.executable, reaper.__file__, f"{OURS}={mark}"]
-    nowhere = subprocess.DEVNULL
-    subprocess.Popen(command, start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    reaper_input, announcement = os.pipe()
+    subprocess.Popen(command, start_new_session=True, stdin=reaper_input, stdout=subprocess.DEVNULL)
+    os.close(reaper_input)
+    atexit.register(_announce_the_end, announcement)  # Ray's own handler stands before it, and is called after it
     return mark
+
+
+def _announce_the_end(reaper_input: int) -> None:
+    with suppress(BrokenPipeError):  # someone has ended the reaper
+        os.write(reaper_input, b".")
 
 
 def _same_imports() -> AbstractContextManager[None]:

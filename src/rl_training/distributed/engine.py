@@ -16,8 +16,7 @@ class RayEngine(Engine):
     """Each part is remote only where the config wants it."""
 
     def num_local_envs(self, config: TrainConfig) -> int:
-        """With workers, one environment here tells what theirs are like."""
-        return 1 if config.backend == "ray" else config.num_envs
+        return 1 if config.backend == "ray" else super().num_local_envs(config)
 
     def collector(self, session: Session, envs: Envs, *, seed: int) -> Collector:
         if session.config.backend != "ray":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from ctypes import c_double
 from dataclasses import replace
 from typing import Any
 
@@ -47,11 +48,14 @@ class CollectingWorker:
     collector: LocalCollector
     kernels: Mode
 
-    def start(self, config: TrainConfig, env: EnvSource | None, *, index: int, seed: int) -> None:
+    def __init__(self, busy_since: c_double | None = None) -> None:
+        self._busy_since = busy_since
+
+    def start(self, config: TrainConfig, env: EnvSource | None, num_envs: int, seed: int, index: int = 0) -> None:
         """Not the constructor: what goes wrong here reaches the driver as the error that it is."""
         seed_globals(seed)
         self.kernels = config.kernels
-        self.envs = TimedEnvs(make_envs(config.env_spec(env), config.num_envs // config.workers))
+        self.envs = TimedEnvs(make_envs(config.env_spec(env), num_envs), busy_since=self._busy_since)
         limit_threads(config.threads or default_threads(self.envs))
         policy = build_policy(config, self.envs.spaces)
         reads = config.learner_class().reads

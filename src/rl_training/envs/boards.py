@@ -1,9 +1,6 @@
 """Board games for two: `rl_training.envs.boards:TicTacToe` and `rl_training.envs.boards:ConnectFour`.
 
-An environment steps by moves. Without an opponent the policy plays both sides: an observation shows the board as the
-player to move sees it, and a reward is what the player wins who has moved. With an opponent an episode is a game
-against it, on the side that chance chooses, and everything is told from the policy's side. `info` has `action_mask`,
-the legal moves, and `to_play`, the number of the player to move.
+How they are told to a policy is written in `turns`; opponents are named in `opponents`.
 """
 
 from __future__ import annotations
@@ -12,20 +9,19 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_training.envs.opponents import Opponent, make_opponent
+from rl_training.envs.turns import TurnGame
 
 Board = NDArray[np.int8]  # 0: empty, 1: the first player's, −1: the second's
 
 
-class BoardGame(gym.Env):
+class BoardGame(TurnGame):
     """A game on a grid that whoever has `in_a_row` of their own in a line wins."""
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 2}
     rows: int
     columns: int
     in_a_row: int
@@ -36,6 +32,7 @@ class BoardGame(gym.Env):
         self.observation_space = spaces.Box(0, 1, (self.rows, self.columns, 2), np.uint8)
         self.action_space = spaces.Discrete(self.num_actions)
         self.opponent: Opponent | None = None if opponent is None else make_opponent(opponent)
+        self.has_opponent = opponent is not None
         self.board, self.to_play = self.empty(), 1
 
     # ---- the rules, as opponents use them too
@@ -66,34 +63,27 @@ class BoardGame(gym.Env):
 
     # ---- the environment
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def begin(self) -> None:
         self.board, self.to_play = self.empty(), 1
-        if self.opponent is not None and self.np_random.integers(2):
-            self._move(self.opponent(self, self.board, self.to_play, self.np_random))
-        return self._observation(), self._info()
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if not self.legal(self.board)[int(action)]:
-            raise ValueError(f"move {int(action)} is not legal; info['action_mask'] tells which moves are")
-        reward, over = self._move(int(action))
-        if self.opponent is not None and not over:
-            lost, over = self._move(self.opponent(self, self.board, self.to_play, self.np_random))
-            reward = -lost
-        return self._observation(), reward, over, False, self._info()
+    def mover(self) -> int:
+        return 0 if self.to_play == 1 else 1
 
-    def _move(self, move: int) -> tuple[float, bool]:
-        """(what the player who moves wins by it, whether the game is over)."""
+    def legal_moves(self) -> NDArray[np.bool_]:
+        return self.legal(self.board)
+
+    def opponents_move(self) -> int:
+        assert self.opponent is not None
+        return self.opponent(self, self.board, self.to_play, self.np_random)
+
+    def move(self, move: int) -> tuple[float, bool]:
         self.board = self.after(self.board, move, self.to_play)
         won = self.has_won(self.board, self.to_play)
         self.to_play = -self.to_play
         return float(won), won or not self.legal(self.board).any()
 
-    def _observation(self) -> Any:
+    def observation(self) -> Any:
         return np.stack([self.board == self.to_play, self.board == -self.to_play], axis=-1).astype(np.uint8)
-
-    def _info(self) -> dict[str, Any]:
-        return {"action_mask": self.legal(self.board).astype(np.int8), "to_play": 0 if self.to_play == 1 else 1}
 
     def render(self) -> Any:
         lines = [" ".join(".XO"[piece] for piece in row) for row in self.board.tolist()]

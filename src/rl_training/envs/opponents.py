@@ -16,12 +16,21 @@ Opponent = Callable[[Rules, NDArray[np.int8], int, np.random.Generator], int]
 
 def make_opponent(name: str) -> Opponent:
     """The opponent with the name; `rollouts:200` plays 200 random games from each position before it moves."""
-    kind, _, count = name.partition(":")
-    if kind == "rollouts" and count.isdigit() and int(count) > 0:
-        return Rollouts(int(count))
+    if count := rollouts_of(name):
+        return Rollouts(count)
     if name in OPPONENTS:
         return OPPONENTS[name]()
-    raise ConfigError(f"unknown opponent {name!r}; {did_you_mean(name, [*OPPONENTS, 'rollouts:200'])}")
+    raise unknown_opponent(name, [*OPPONENTS, "rollouts:200"])
+
+
+def rollouts_of(name: str | None) -> int | None:
+    """The number of `rollouts:N`; None for any other name."""
+    kind, _, count = (name or "").partition(":")
+    return int(count) if kind == "rollouts" and count.isdigit() and int(count) > 0 else None
+
+
+def unknown_opponent(name: str | None, known: list[str]) -> ConfigError:
+    return ConfigError(f"unknown opponent {name!r}; {did_you_mean(str(name), known)}")
 
 
 def legal_moves(game: Rules, board: NDArray[np.int8]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import multiprocessing
@@ -188,7 +189,7 @@ class AsyncEnvs(Envs):
             else:
                 return self._replace(index, f"it has not answered for {self._timeout_s:g} s (step_timeout_s)")
         except (EOFError, OSError):
-            return self._replace(index, _how_it_ended(self._workers[index].process))
+            return self._replace(index, f"its process {how_it_ended(self._workers[index].process)}")
         text = answer[ANSWER.size :]
         if ANSWER.unpack_from(answer)[1]:
             raise EnvironmentFault(text.decode())
@@ -224,7 +225,7 @@ def _serve(
     pipe: Connection,
     shared: _SharedRows,
 ) -> None:
-    """Answers until it is told to close, or until nobody asks any more."""
+    """Answers until it is told to close, or until nobody asks or listens any more."""
     for signum in (signal.SIGINT, signal.SIGTERM):  # they reach whole groups of processes; the run decides
         signal.signal(signum, signal.SIG_IGN)
     parents.close()
@@ -233,7 +234,7 @@ def _serve(
     while True:
         try:
             command, asked, seed = QUESTION.unpack(pipe.recv_bytes())
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         if command == CLOSE:
             break
@@ -243,7 +244,8 @@ def _serve(
             text = _write_answer(envs, command, seed, rows, index)
         except EnvironmentFault as fault:
             is_fault, text = True, str(fault)
-        pipe.send_bytes(ANSWER.pack(asked, is_fault) + text.encode())
+        with contextlib.suppress(ConnectionError):
+            pipe.send_bytes(ANSWER.pack(asked, is_fault) + text.encode())
     if envs is not None:
         envs.close()
 
@@ -272,9 +274,10 @@ def _kill(worker: _Worker) -> None:
     worker.pipe.close()
 
 
-def _how_it_ended(process: Any) -> str:
+def how_it_ended(process: Any) -> str:
+    """The sentence that follows the name of a process which has ceased to answer."""
     process.join(CLOSE_S)
     code = process.exitcode
     if code is None:
-        return "its process no longer answers"
-    return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process exited with {code}"
+        return "no longer answers"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"

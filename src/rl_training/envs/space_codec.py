@@ -40,6 +40,8 @@ def _form(space: spaces.Space) -> Any:
         return {key: _form(child) for key, child in space.items()}
     if isinstance(space, spaces.Box):
         return space.shape, space.dtype
+    if isinstance(space, spaces.MultiBinary):
+        return space.shape, "bits"  # Gymnasium tells MultiBinary(3) and MultiBinary((3,)) apart
     return space
 
 

@@ -44,6 +44,9 @@ class TrainConfig(Validated):
     eval_env_kwargs: dict[str, Any] = Field({}, description="what evaluation changes in env_kwargs")
     wrappers: list[Any] = Field([], description="wrappers by name or module:name, innermost first")
     backend: Literal[Backend, "ray"] = Field("auto", description="how environments are stepped; ray: by workers")
+    collect_ahead: bool = Field(
+        False, description="collect the next rollout in a second process while learning; data is one rollout old"
+    )
     workers: PositiveInt = Field(2, le=10_000, description="processes on Ray that share num_envs")
     worker_backend: Backend = Field("auto", description="how each of them steps its environments")
     ray_mode: Literal["sync", "async"] = Field("sync", description="wait for all workers, or learn meanwhile")
@@ -69,7 +72,13 @@ class TrainConfig(Validated):
     checkpoint_interval: PositiveInt = Field(50_000, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="how many of the latest checkpoints to keep")
     log_interval: PositiveInt = Field(1_000, description="steps between rows of metrics")
-    loggers: list[Any] = Field(["jsonl", "csv"], description="jsonl, csv, tensorboard, or module:name")
+    loggers: list[Any] = Field(
+        ["jsonl", "csv"], description="jsonl, csv, tensorboard, wandb, mlflow, trackio, or module:name"
+    )
+    tracker_project: str = Field("rl-training", min_length=1, description="the project that trackers file runs under")
+    tracker_artifacts: list[Literal["config", "controls", "videos", "checkpoint"]] = Field(
+        [], description="files that trackers keep: config, controls (as used), videos, checkpoint (the last)"
+    )
     callbacks: list[Any] = Field([], description="callbacks of your own as module:name")
     init_from: str | None = Field(None, description="run or model whose policy a new run starts from")
     init_checkpoint: str | int = Field("latest", description="which of its checkpoints: latest, best or a step")
@@ -132,13 +141,18 @@ class TrainConfig(Validated):
 
     @model_validator(mode="after")
     def _workers_fit(self) -> TrainConfig:
-        if self.learners > 1 and not self.learner_class().shares_updates:
+        learner = self.learner_class()
+        if self.learners > 1 and not learner.shares_updates:
             raise ConfigError(f"learners: {self.algo} cannot share its updates; use 1")
+        if self.collect_ahead and not (learner.bears_stale_data or learner.bears_one_old_rollout):
+            raise ConfigError(f"collect_ahead: {self.algo} cannot learn from the data of an older policy")
         if self.backend != "ray":
             return self
+        if self.collect_ahead:
+            raise ConfigError("collect_ahead: workers on Ray collect while the learner learns by ray_mode async")
         if self.num_envs % self.workers:
             raise ConfigError(f"num_envs: {self.num_envs} cannot be shared evenly by {self.workers} workers")
-        if self.ray_mode == "async" and not self.learner_class().bears_stale_data:
+        if self.ray_mode == "async" and not learner.bears_stale_data:
             raise ConfigError(f"ray_mode: {self.algo} cannot learn from the data of older policies; use sync")
         return self
 
@@ -171,7 +185,9 @@ class TrainConfig(Validated):
 
     def in_one_process(self) -> TrainConfig:
         """Returns the config without Ray, for a session in this process."""
-        return self.model_copy(update={"backend": self._stepped_by(), "learners": 1, "eval_in_background": False})
+        return self.model_copy(
+            update={"backend": self._stepped_by(), "collect_ahead": False, "learners": 1, "eval_in_background": False}
+        )
 
     def _stepped_by(self) -> Backend:
         """The backend in each process that steps environments."""

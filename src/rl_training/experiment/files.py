@@ -38,7 +38,7 @@ def refuse_unwritable(path: Path | str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
         if is_new:
-            path.unlink()
+            path.unlink(missing_ok=True)  # another process may have tried the same
 
 
 def open_to_append(path: Path) -> TextIO:

@@ -1,23 +1,23 @@
-"""Where the rows of a run go: JSON lines, CSV, TensorBoard."""
+"""Where the rows of a run go: JSON lines, CSV, TensorBoard, and the trackers."""
 
 import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Protocol, TextIO, runtime_checkable
 
 from rl_training.errors import ConfigError, did_you_mean, import_extra
 from rl_training.experiment.files import open_to_append, replacing
+from rl_training.experiment.rows import STEP_KEY, Row, Value, scalars
 from rl_training.experiment.runs import is_number, parse_row
+from rl_training.experiment.trackers import TRACKERS
 from rl_training.naming import PYTHON_PREFIX, ask_again, import_named, names_code
 
-Value = float | int | str | None
-Row = Mapping[str, Value]
-STEP_KEY = "global_step"
-NAMES = ("jsonl", "csv", "tensorboard")
+NAMES = ("jsonl", "csv", "tensorboard", *TRACKERS)
 JSONL_NAME, CSV_NAME, TENSORBOARD_NAME = "metrics.jsonl", "metrics.csv", "tensorboard"
 
 
@@ -86,9 +86,8 @@ class TensorBoardLogger:
         self._writer = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
 
     def log(self, row: Row, step: int) -> None:
-        for name, value in row.items():
-            if name != STEP_KEY and isinstance(value, Real):
-                self._writer.add_scalar(name if "/" in name else f"train/{name}", float(value), step)
+        for name, number in scalars(row).items():
+            self._writer.add_scalar(name, number, step)
 
     def close(self) -> None:
         self._writer.close()
@@ -112,6 +111,8 @@ def import_loggers(loggers: Iterable[Any]) -> list[Any]:
             raise ask_again("the logger", name, "loggers=")
         if name == "tensorboard":
             import_extra("torch.utils.tensorboard", extra="tensorboard")
+        if name in TRACKERS:
+            TRACKERS[name].library()
     code = [import_named(name, "the logger") if names_code(name) else name for name in found]
     return code + [logger for logger in loggers if not isinstance(logger, str)]
 
@@ -124,6 +125,7 @@ def open_loggers(loggers: Iterable[Any], run_dir: Path, *, resume_step: int | No
         "jsonl": lambda: JsonlLogger(run_dir / JSONL_NAME),
         "csv": lambda: CsvLogger(run_dir / CSV_NAME),
         "tensorboard": lambda: TensorBoardLogger(run_dir / TENSORBOARD_NAME, purge_step=purge_step),
+        **{name: partial(tracker, run_dir) for name, tracker in TRACKERS.items()},
     }
     check_loggers(loggers)
     chosen = import_loggers(loggers)

@@ -142,7 +142,7 @@ REGISTRY: dict[str, AlgorithmRow] = {
             paper="arXiv:1911.08265",
             year=2019,
             family="search",
-            scope="PUCT over a learned model, prioritised replay, reanalyse; vectors, images; Discrete actions",
+            scope="PUCT over a learned model, prioritised replay, reanalyse; vectors, images; all or sampled actions",
         ),
         AlgorithmRow(
             name="gumbel_muzero",
@@ -187,7 +187,7 @@ REGISTRY: dict[str, AlgorithmRow] = {
             paper="arXiv:1812.05905",
             year=2018,
             family="off-policy",
-            scope="learned temperature, n-step, TQC's quantiles, DroQ's norm and dropout; Box and Discrete actions",
+            scope="temperature learned, n-step, HER; options of TQC, DroQ and CrossQ; Box and Discrete actions",
         ),
         AlgorithmRow(
             name="td3",

@@ -21,6 +21,7 @@ from rl_training.experiment.plain import read_yaml_file
 MAX_NAME_LENGTH = 100
 METRICS_TAIL_BYTES = 65_536
 MOST_NAMED = 5
+LOCK_POLL_S = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -68,10 +69,14 @@ os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 class RunLock:
-    """Held while a process writes to a run; the kernel frees it when the process dies, however it dies."""
+    """Held while a process writes to a run; the kernel frees it when the process dies, however it dies.
 
-    def __init__(self, run_dir: Path) -> None:
+    A lock that another process has is waited for as long as `patience_s` says.
+    """
+
+    def __init__(self, run_dir: Path, *, patience_s: float = 0.0) -> None:
         self.path = Path(run_dir) / ".lock"
+        self._patience_s = patience_s
         self._file: TextIO | None = None
 
     def __enter__(self) -> "RunLock":
@@ -100,8 +105,10 @@ class RunLock:
             self._file = None
 
     def _lock(self, file: TextIO) -> None:
+        deadline = time.monotonic() + self._patience_s
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while not _is_locked(file, last_try=time.monotonic() >= deadline):
+                time.sleep(LOCK_POLL_S)
         except BlockingIOError as error:
             raise RLTrainingError(
                 f"{self.path.parent} is being written by {self._holder(file)}; "
@@ -115,6 +122,32 @@ class RunLock:
         file.seek(0)
         pid = file.read().strip()
         return f"process {pid}" if pid else "another process"
+
+
+def _is_locked(file: TextIO, *, last_try: bool) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if last_try:
+            raise
+        return False
+    return True
+
+
+def writer_of(run_dir: Path) -> int | None:
+    """The process that writes a run now; None where there is none, or where the system does not tell.
+
+    The file says a number, which a stranger may have put there; the kernel says which process has the lock.
+    """
+    path = Path(run_dir) / ".lock"
+    try:
+        inode, said = path.stat().st_ino, path.read_text(encoding="ascii", errors="replace").strip()
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    held = [words for words in map(str.split, locks) if words[1:2] == ["FLOCK"]]  # one that waits has an arrow there
+    owners = {words[4] for words in held if words[5].rpartition(":")[2] == str(inode)}
+    return int(said) if said.isdigit() and said in owners else None
 
 
 @dataclass(frozen=True)

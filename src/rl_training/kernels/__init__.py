@@ -10,7 +10,10 @@ from contextlib import AbstractContextManager
 from typing import Literal
 
 from rl_training.kernels.table import choose
+from rl_training.kernels.tools.compiling import told_of_compiling
 from rl_training.replaceable import choosing
+
+__all__ = ["Mode", "told_of_compiling", "using"]
 
 Mode = Literal["auto", "off"]
 

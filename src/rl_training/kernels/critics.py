@@ -17,10 +17,12 @@ from rl_training.algorithms.base import Batch
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.sac import SAC, ActorThroughCritics
 from rl_training.algorithms.td3 import TD3
-from rl_training.kernels.actors import ARRAY_ACTORS, ArrayActor
+from rl_training.kernels.actors import ARRAY_ACTORS, ArrayActor, Sampled
+from rl_training.kernels.nets import relu
 from rl_training.kernels.policies import are_floats, is_own_torso
 from rl_training.kernels.table import replaces
 from rl_training.kernels.tools.arrays import Floats
+from rl_training.models.actors import Candidates
 from rl_training.models.critics import Critics, EnsembleLinear
 
 
@@ -46,7 +48,8 @@ class ArrayCritic:
         for layer in self.layers[:-1]:
             hidden = outputs[-1] @ layer.weight
             hidden += layer.bias
-            outputs.append(np.maximum(hidden, 0.0, out=hidden))
+            relu(hidden)
+            outputs.append(hidden)
         self._outputs = outputs
         last = self.layers[-1]
         return outputs[-1] @ last.weight[:, 0] + last.bias[0]
@@ -123,6 +126,7 @@ def _place(critics: Critics) -> tuple[int, int]:
 
 class Arrays(NamedTuple):
     actor: ArrayActor
+    next_actor: ArrayActor
     critics: ArrayCritics
     target: ArrayCritics
 
@@ -131,18 +135,20 @@ def plain_networks(self: ActorThroughCritics, batch: Batch) -> Arrays | None:
     """Exactly SAC or TD3 with Box actions, ReLU networks and none of the critics' options, on float32 vectors."""
     optimizers = (type(self.optimizer), type(self.critic_optimizer))
     fits = type(self) in (SAC, TD3) and optimizers == (FlatOptimizer, FlatOptimizer) and are_floats(batch["obs"])
-    if not fits or type(self.policy) not in ARRAY_ACTORS:
+    if not fits or self.target is None or type(self.policy) not in ARRAY_ACTORS:
         return None
-    actor = ArrayActor.of(self.policy)
+    actor, next_actor = ArrayActor.of(self.policy), ArrayActor.of(self.next_actor)
     critics, target = array_critics(self.critics), array_critics(self.target.network)
-    return None if actor is None or critics is None or target is None else Arrays(actor, critics, target)
+    if actor is None or next_actor is None or critics is None or target is None:
+        return None
+    return Arrays(actor, next_actor, critics, target)
 
 
 @replaces(ActorThroughCritics.update_critics, when=plain_networks, tolerance=1e-5)
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
 def update_critics(arrays: Arrays, self: ActorThroughCritics, batch: Batch) -> tuple[dict[str, Any], Tensor]:
-    with torch.no_grad():
-        candidates = self.next_candidates(batch["next_obs"])
+    following = arrays.next_actor.sample(batch["next_obs"].numpy(), self.noise.generator)
+    candidates = self.smoothed(_candidates(self, following))
     assert candidates.actions is not None
     least = arrays.target(_inputs(batch["next_obs"], candidates.actions.numpy())).min(0)
     worth = least - np.float32(self.entropy_weight()) * candidates.logprobs.numpy()[:, 0]
@@ -176,8 +182,11 @@ def update_policy(arrays: Arrays, self: ActorThroughCritics, batch: Batch) -> di
     arrays.actor.write_gradients(sampled, to_actions, ent_coef / np.float32(len(obs)))
     self.optimizer.apply_gradient(learning_rate=self.params.learning_rate, max_grad_norm=None)
     loss = float((ent_coef * sampled.logprobs - values.min(0)).mean())
-    actions, logprobs = torch.from_numpy(sampled.actions), torch.from_numpy(sampled.logprobs)
-    return {"policy_loss": loss} | self.after_policy(self.policy.only(actions, logprobs))
+    return {"policy_loss": loss} | self.after_policy(_candidates(self, sampled))
+
+
+def _candidates(self: ActorThroughCritics, sampled: Sampled) -> Candidates:
+    return self.policy.only(torch.from_numpy(sampled.actions), torch.from_numpy(sampled.logprobs))
 
 
 def _inputs(obs: Tensor, actions: Floats) -> Floats:

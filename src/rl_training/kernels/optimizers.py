@@ -14,12 +14,12 @@ from rl_training.kernels.table import replaces
 from rl_training.kernels.tools.arrays import suits_kernels
 
 
-def adam_step(flat: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+def adam_step(flat: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
     """torch's own fused kernel, called directly."""
     state["step"] += 1
     torch._fused_adam_(
         [flat],
-        [flat.grad],  # type: ignore[list-item]
+        [grad],
         [state["exp_avg"]],
         [state["exp_avg_sq"]],
         [],
@@ -34,20 +34,20 @@ def adam_step(flat: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Non
     )
 
 
-def rmsprop_step(flat: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+def rmsprop_step(flat: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
     """Steps in NumPy, which is quicker to launch."""
     state["step"] += 1
-    grad, squares = flat.grad.numpy(), state["square_avg"].numpy()  # type: ignore[union-attr]
+    slope, squares = grad.numpy(), state["square_avg"].numpy()
     squares *= group["alpha"]
-    squares += (1.0 - group["alpha"]) * grad * grad
+    squares += (1.0 - group["alpha"]) * slope * slope
     step = np.sqrt(squares)
     step += group["eps"]
-    np.divide(grad, step, out=step)
+    np.divide(slope, step, out=step)
     step *= group["lr"]
-    flat.detach().numpy()[...] -= step
+    flat.numpy()[...] -= step
 
 
-STEPS: dict[type, Callable[[Tensor, dict[str, Any], dict[str, Any]], None]] = {
+STEPS: dict[type, Callable[[Tensor, Tensor, dict[str, Any], dict[str, Any]], None]] = {
     torch.optim.Adam: adam_step,
     torch.optim.RMSprop: rmsprop_step,
 }
@@ -72,7 +72,6 @@ def apply_gradient(self: FlatOptimizer, *, learning_rate: float, max_grad_norm: 
         grad *= np.float32(max_grad_norm / (norm + 1e-6))
     (group,) = self.optimizer.param_groups
     group["lr"] = learning_rate
-    with torch.no_grad():
-        STEPS[type(self.optimizer)](self.flat, self.optimizer.state[self.flat], group)
+    STEPS[type(self.optimizer)](self.flat.detach(), self.grad, self.optimizer.state[self.flat], group)
     self.tell_parameters()
     return torch.from_numpy(np.asarray(norm))

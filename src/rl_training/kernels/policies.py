@@ -41,12 +41,14 @@ _recent: list[ArrayPolicy] = []  # the last one that was asked for: a look-up co
 
 def array_policy(policy: ActorCritic) -> ArrayPolicy | None:
     """The policy's networks as functions of arrays, if it has exactly those that they can stand for."""
-    known = _recent[0] if _recent and _recent[0].policy() is policy else _ARRAY_POLICIES.get(policy)
+    recent = _recent[0] if _recent else None
+    known = recent if recent is not None and recent.policy() is policy else _ARRAY_POLICIES.get(policy)
     if known is None or known.modules != tuple(policy._modules.values()):
         if not _is_own_policy(policy):
             return None
         known = _ARRAY_POLICIES[policy] = ArrayPolicy(policy)
-    _recent[:] = [known]
+    if known is not recent:
+        _recent[:] = [known]
     return known
 
 

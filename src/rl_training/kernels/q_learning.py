@@ -1,8 +1,8 @@
-"""Kernels of DQN: the greedy policy and the update on Huber's loss, in NumPy."""
+"""The kernels of DQN: its actions, and its update on Huber's loss, in NumPy."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,61 +41,57 @@ class Nets(NamedTuple):
     target: ArrayNet
 
 
-def plain_policy(policy: QPolicy, obs: Tree, state: Tensor) -> ArrayNet | None:
-    """Exactly QPolicy with an MLP of tanh or ReLU, on float32 vectors on the CPU, no gradient wanted."""
-    fits = type(policy) is QPolicy and are_floats(obs) and not torch.is_grad_enabled()
-    return array_net(policy.network) if fits else None
+def plain_networks(self: DQN, batch: Batch) -> Nets | None:
+    """Exactly DQN with an MLP of tanh or ReLU and none of Rainbow's networks, on float32 vectors."""
+    fits = type(self) is DQN and type(self.optimizer) is FlatOptimizer and are_floats(batch["obs"])
+    online, target = (array_net(network) if fits else None for network in (self.network, self.target.network))
+    return Nets(online, target) if online is not None and target is not None else None
 
 
-@replaces(QPolicy.act, when=plain_policy, tolerance=1e-6)
+def plain_network(self: QPolicy, obs: Tree, *rest: Any) -> ArrayNet | None:
+    """An MLP of tanh or ReLU and none of Rainbow's networks, float32 vectors on the CPU, no gradient wanted."""
+    fits = type(self) is QPolicy and are_floats(obs) and not torch.is_grad_enabled()
+    return array_net(self.network) if fits else None
+
+
+@replaces(QPolicy.act, when=plain_network, tolerance=1e-6)
 def act(
     net: ArrayNet,
-    policy: QPolicy,
+    self: QPolicy,
     obs: Tensor,
     state: Tensor,
     *,
     generator: torch.Generator | None = None,
     deterministic: bool = False,
 ) -> Acted:
-    best = net(obs.numpy()).argmax(0)
-    if not deterministic:
-        explores = torch.rand(len(best), generator=generator).numpy() < np.float32(policy.params.epsilon)
-        others = torch.randint(policy.network.num_actions, (len(best),), generator=generator).numpy()
-        best = np.where(explores, others, best)
-    return Acted(torch.from_numpy(best), state)
-
-
-def plain_networks(self: DQN, batch: Batch) -> Nets | None:
-    """Exactly DQN with a policy as `QPolicy.act`'s, on float32 vectors."""
-    fits = type(self) is DQN and type(self.optimizer) is FlatOptimizer and are_floats(batch["obs"])
-    online, target = (array_net(network) if fits else None for network in (self.network, self.target.network))
-    return Nets(online, target) if online is not None and target is not None else None
+    best = torch.from_numpy(net(obs.numpy()).argmax(0))
+    return Acted(best if deterministic else self.explored(best, obs, generator), state)
 
 
 @replaces(DQN.update, when=plain_networks, tolerance=1e-5)
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
 def update(nets: Nets, self: DQN, batch: Batch) -> PrioritizedResult:
-    params = self.params
-    rows = np.arange(len(batch["actions"]))
+    params, count = self.params, len(batch["actions"])
+    rows, size = np.arange(count), np.float32(count)
     actions, weights = batch["actions"].numpy(), batch["weights"].numpy()
     next_obs = batch["next_obs"].numpy()
     following = nets.target(next_obs)
-    best = (nets.online(next_obs) if params.double else following).argmax(0)
-    targets = batch["rewards"].numpy() + batch["discounts"].numpy() * following[best, rows]
+    worth = following[nets.online(next_obs).argmax(0), rows] if params.double else following.max(0)
     outputs = nets.online.forward(batch["obs"].numpy())
     chosen = outputs[actions, rows]
-    errors = chosen - targets
-    distances = np.abs(errors)
-    losses = np.where(distances < 1.0, 0.5 * errors * errors, distances - 0.5)
-    delta = np.zeros_like(outputs)
-    delta[actions, rows] = weights * errors.clip(-1.0, 1.0) / np.float32(len(rows))
+    errors = chosen - (batch["rewards"].numpy() + batch["discounts"].numpy() * worth)
+    clipped = np.minimum(np.maximum(errors, -1.0), 1.0)  # the slope of Huber's loss
+    slopes = weights * clipped / size
+    delta = np.zeros(outputs.shape, dtype=np.float32)
+    delta[actions, rows] = slopes
     nets.online.backward(delta)
     grad_norm = self.optimizer.apply_gradient(learning_rate=params.learning_rate, max_grad_norm=params.max_grad_norm)
     self.target.average_every(params.target_update_interval, params.tau, self.network)
+    distances = np.abs(errors)
     metrics: dict[str, float | Tensor] = {
-        "loss": float((weights * losses).mean()),
-        "q_mean": float(chosen.mean()),
-        "td_error": float(distances.mean()),
+        "loss": float(slopes @ (errors - 0.5 * clipped)),
+        "q_mean": float(chosen.sum() / size),
+        "td_error": float(distances.sum() / size),
         "grad_norm": grad_norm,
     }
     return PrioritizedResult(metrics, errors=torch.from_numpy(distances))

@@ -20,7 +20,7 @@ from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import Acted
 from rl_training.models.heads import CategoricalHead
 from rl_training.models.masking import ObsView
-from rl_training.models.squashed import BoxScale, SquashedGaussian
+from rl_training.models.squashed import SquashedGaussian, bounded_scale
 from rl_training.models.torsos import TorsoOptions, make_torso
 
 
@@ -79,7 +79,7 @@ class Actor(nn.Module):
 
 class BoxActor(Actor):
     def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
-        scale = BoxScale(spaces.action)
+        scale = bounded_scale(spaces.action)
         super().__init__(spaces, torso)
         self.scale = scale
 
@@ -87,7 +87,7 @@ class BoxActor(Actor):
         return 2.0 * torch.rand(rows, self.scale.size, generator=generator, device=self.device) - 1.0
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        return self.scale.to_env(actions)
+        return self.scale.to_env(actions.reshape(-1, *self.scale.shape))
 
     def only(self, actions: Tensor, logprobs: Tensor) -> Candidates:
         """One candidate of each state."""

@@ -12,7 +12,6 @@ from torch.nn.utils.parametrizations import spectral_norm
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.models.masking import ObsView
-from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.torsos import TorsoOptions, make_torso
 
@@ -28,17 +27,16 @@ class Discriminator(nn.Module):
         # The torso that the user chose is for observations; actions are numbers of the space's own.
         chosen, kwargs = {"obs": options.torso}, {"obs": options.torso_kwargs}
         self.torso = make_torso(pair, replace(options, torso=chosen, torso_kwargs=kwargs))
-        self.joint = MLP(self.torso.out_features, options.hidden_sizes[-1:], options.activation)
-        self.logit = nn.Linear(self.joint.out_features, 1)
+        self.logit = nn.Linear(self.torso.out_features, 1)
         if smooth:
-            for module in [*self.torso.modules(), *self.joint.modules()]:
+            for module in self.torso.modules():
                 if isinstance(module, (nn.Linear, nn.Conv2d)):
                     spectral_norm(module)
 
     def forward(self, obs: Tree, actions: Tensor) -> Tensor:
         """`logits_expert_is_high`, one for each row; actions are what the environment executes."""
         pair = self.normalizer({"obs": self.view.seen(obs), "action": actions})
-        return self.logit(self.joint(self.torso(pair))).squeeze(-1)
+        return self.logit(self.torso(pair)).squeeze(-1)
 
     @torch.no_grad()
     def update_statistics(self, obs: Tree, actions: Tensor) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces
@@ -18,7 +17,7 @@ from rl_training.envs.masks import ACTION_MASK
 from rl_training.envs.types import ImageLayout, Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import Acted
-from rl_training.models.heads import AS_GOOD_AS_INFINITE, POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
+from rl_training.models.heads import POLICY_GAIN, ActionHead, CategoricalHead, GaussianHead
 from rl_training.models.masking import ILLEGAL, ObsView
 from rl_training.models.mlp import orthogonal
 from rl_training.models.normed import NormedMLP
@@ -75,10 +74,7 @@ class BoundedGaussianHead(GaussianHead):
     def __init__(self, in_features: int, space: spaces.Box) -> None:
         super().__init__(in_features, space, log_std_init=0.0)
         del self.log_std
-        below, above = self._low > -AS_GOOD_AS_INFINITE, self._high < AS_GOOD_AS_INFINITE
-        self._first = np.where(below, self._first, np.minimum(self._high, 1.0) - 2.0)
-        self._first = np.where(below & ~above, np.maximum(self._low, -1.0), self._first)
-        self._scaled = True
+        self.scale.move_inside()
         self.linear = orthogonal(nn.Linear(in_features, 2 * self.linear.out_features), POLICY_GAIN)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -135,7 +131,8 @@ class DreamerModel(nn.Module):
         if self.has_own_torso:
             widths = (size.codec.units,) * size.codec.layers
             self.encoder = make_torso(
-                self.view.space, TorsoOptions(widths, "silu", "nature", image_layout, torso, torso_kwargs or {})
+                self.view.space,
+                TorsoOptions(widths, "silu", "nature", image_layout, "float32", torso, torso_kwargs or {}),
             )
         features = size.rssm.deter + size.rssm.stoch
         self.actor = NormedMLP(features, size.units, size.layers)

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
+from rl_training.models.box_scale import BoxScale
 from rl_training.models.mlp import orthogonal
 
 POLICY_GAIN = 0.01
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_STD_BOUNDS = (-20.0, 2.0)  # of a deviation that depends on the state, as in Haarnoja et al. (2018)
 LARGEST_SQUASHED = 1.0 - 1e-6  # an action at a bound stands for this one: the bound itself is infinitely far away
-AS_GOOD_AS_INFINITE = 1e30  # some environments write the greatest float where they mean no bound
 
 
 class ActionHead(nn.Module):
@@ -186,16 +186,9 @@ class GaussianHead(ActionHead):
     def __init__(self, in_features: int, space: spaces.Box, log_std_init: float) -> None:
         super().__init__()
         self.action_shape = space.shape
-        size = int(np.prod(space.shape))
-        self.linear = orthogonal(nn.Linear(in_features, size), POLICY_GAIN)
-        self.log_std = nn.Parameter(torch.full((size,), float(log_std_init)))
-        self._low, self._high = (bound.astype(np.result_type(bound, np.float32)) for bound in (space.low, space.high))
-        bounded = (self._low > -AS_GOOD_AS_INFINITE) & (self._high < AS_GOOD_AS_INFINITE)
-        self._scale = np.where(bounded, 0.5 * (np.where(bounded, self._high, 0) - np.where(bounded, self._low, 0)), 1)
-        self._first = np.where(bounded, self._low, -1)  # what −1 stands for
-        self._scaled = bool(bounded.any())
-        self.is_bounded = bool(bounded.all())
-        self._dtype = space.dtype
+        self.scale = BoxScale(space)
+        self.linear = orthogonal(nn.Linear(in_features, self.scale.size), POLICY_GAIN)
+        self.log_std = nn.Parameter(torch.full((self.scale.size,), float(log_std_init)))
 
     def forward(self, features: Tensor) -> Tensor:
         mean = F.linear(features, self.linear.weight, self.linear.bias)
@@ -226,16 +219,10 @@ class GaussianHead(ActionHead):
         return (log_new - log_old + 0.5 * (ratio + (mean_old - mean_new).square() * (-2 * log_new).exp() - 1)).sum(-1)
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        if self._scaled:
-            actions = self._first + (actions + 1.0) * self._scale
-        if np.issubdtype(self._dtype, np.integer):
-            actions = np.rint(actions)
-        return actions.clip(self._low, self._high).astype(self._dtype, copy=False)
+        return self.scale.to_env(actions)
 
     def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        if self._scaled:
-            actions = (actions - self._first) / self._scale - 1.0
-        return actions.astype(np.float32)
+        return self.scale.from_env(actions)
 
 
 class StateGaussianHead(GaussianHead):
@@ -267,7 +254,7 @@ class SquashedHead(ActionHead):
 
     def __init__(self, gaussian: GaussianHead) -> None:
         super().__init__()
-        if not gaussian.is_bounded:
+        if not gaussian.scale.is_bounded:
             raise ConfigError("squash_actions needs actions with finite bounds on both sides; leave it out")
         self.gaussian = gaussian
         self.action_shape = gaussian.action_shape

@@ -40,6 +40,11 @@ def is_all_images(space: gym.Space) -> bool:
     return is_image(space)
 
 
+def has_images(space: gym.Space) -> bool:
+    parts = space.values() if isinstance(space, spaces.Dict) else ()
+    return is_image(space) or any(map(has_images, parts))
+
+
 def _has_one_range(space: gym.Space) -> bool:
     if isinstance(space, spaces.Box):
         low, high = float(space.low.flat[0]), float(space.high.flat[0])
@@ -62,6 +67,12 @@ class ImageFormat:
         if not self.has_channels:
             return obs.unsqueeze(-3)
         return obs.movedim(-1, -3) if self.channels_last else obs
+
+    def as_given(self, images: Tensor) -> Tensor:
+        """The way back from `channels_first`."""
+        if not self.has_channels:
+            return images.squeeze(-3)
+        return images.movedim(-3, -1) if self.channels_last else images
 
     def pixels(self, obs: Tensor) -> Tensor:
         """`[N, C, H, W]` in [0, 1]; the observations stay as they are."""

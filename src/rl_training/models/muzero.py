@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +21,9 @@ from rl_training.models.masking import ObsView
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.planes import PlanesHead, PlanesLayers, PlanesStep, PlanesTorso, tower
+from rl_training.models.sampled import SampledActions, encoded_size, number_of_samples
 from rl_training.models.torsos import Torso, TorsoOptions, make_torso
+from rl_training.ops.categorical import cross_entropy
 from rl_training.ops.transforms import expected_value, signed_hyperbolic, signed_parabolic, two_hot
 
 VECTOR_SIZE, PLANE_CHANNELS = 64, 16  # of latents, where no size is given
@@ -35,6 +38,7 @@ class MuZeroOptions:
     hidden_size: int
     support_size: int
     normalize_obs: bool
+    sampled_actions: int | None
 
 
 class Unrolled(NamedTuple):
@@ -84,15 +88,18 @@ def has_planes(space: gym.Space, latent: Literal["auto", "vector", "planes"]) ->
 
 
 class PlanningModel(nn.Module):
-    """A model for searches and updates. Scalars are categorical over −S … S after the hyperbolic transform."""
+    """A model for searches and updates. Scalars are categorical over −S … S after the hyperbolic transform.
+
+    `num_actions` is how many a node of a search has: all there are, or as many as the policy samples.
+    """
 
     support: Tensor
 
-    def __init__(self, spaces: Spaces, support_size: int) -> None:
+    def __init__(self, spaces: Spaces, support_size: int, *, samples: int | None = None) -> None:
         super().__init__()
-        if not isinstance(spaces.action, gym_spaces.Discrete):
-            raise ConfigError(f"tree search needs a Discrete action space, got {spaces.action}")
-        self.num_actions = int(spaces.action.n)
+        if samples is None and not isinstance(spaces.action, gym_spaces.Discrete):
+            raise ConfigError(f"this tree search needs a Discrete action space, got {spaces.action}")
+        self.num_actions = samples or int(getattr(spaces.action, "n", 0))
         self.view = ObsView(spaces)
         support = torch.arange(-support_size, support_size + 1, dtype=torch.float32)
         self.register_buffer("support", support, persistent=False)
@@ -101,6 +108,11 @@ class PlanningModel(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.support.device
+
+    @property
+    def sampled(self) -> SampledActions | None:
+        """The head of a policy whose actions are sampled, if they are."""
+        return None
 
     @abstractmethod
     def update_statistics(self, obs: Tree) -> None:
@@ -123,6 +135,12 @@ class PlanningModel(nn.Module):
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(latents, rewards, values, policy logits) after an action, as the search asks for them."""
 
+    def policy_error(self, policy: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Cross-entropies of predicted policies `[K + 1, B, …]` and those that searches found."""
+        if self.sampled is None:
+            return cross_entropy(policy, batch["policies"])
+        return -(batch["policies"] * self.sampled.log_probs(policy, batch["candidates"])).sum(-1)
+
     def scalar(self, logits: Tensor) -> Tensor:
         return signed_parabolic(expected_value(logits, self.support))
 
@@ -135,7 +153,10 @@ class MuZeroModel(PlanningModel):
     """Latents are rows in [0, 1]: vectors between MLPs, or the planes of an image or board between residual towers."""
 
     def __init__(self, spaces: Spaces, options: MuZeroOptions) -> None:
-        super().__init__(spaces, options.support_size)
+        samples = number_of_samples(spaces.action, options.sampled_actions)
+        super().__init__(spaces, options.support_size, samples=samples)
+        self._action, self._samples = spaces.action, samples
+        self.action_size = self.num_actions if samples is None else encoded_size(spaces.action)
         self.normalizer = ObsNormalizer(self.view.space) if options.normalize_obs else None
         if has_planes(self.view.space, options.latent):
             self._make_towers(self.view.space, options)
@@ -147,11 +168,11 @@ class MuZeroModel(PlanningModel):
         self.latent_size = size
         self.torso = with_biases(make_torso(space, options.torso))
         self.project: nn.Module = nn.Linear(self.torso.out_features, size)
-        self.dynamics: Any = MLP(size + self.num_actions, [hidden], "relu")
+        self.dynamics: Any = MLP(size + self.action_size, [hidden], "relu")
         self.next_latent: nn.Module = nn.Linear(hidden, size)
         self.reward_head: nn.Module = zeroed(nn.Linear(hidden, bins))
         self.prediction: Any = MLP(size, [hidden], "relu")
-        self.policy_head: nn.Module = zeroed(nn.Linear(hidden, self.num_actions))
+        self.policy_head: nn.Module = self._last_of_policy(hidden)
         self.value_head: nn.Module = zeroed(nn.Linear(hidden, bins))
 
     def _make_towers(self, space: gym.Space, options: MuZeroOptions) -> None:
@@ -160,12 +181,27 @@ class MuZeroModel(PlanningModel):
         self.torso = PlanesTorso(space, options.torso.image_layout, channels=channels, blocks=blocks)
         shape, self.latent_size = self.torso.shape, self.torso.out_features
         self.project = nn.Identity()
-        self.dynamics = PlanesStep(shape, self.num_actions, blocks)
+        self.dynamics = PlanesStep(shape, self.action_size, blocks)
         self.next_latent = PlanesLayers(shape, nn.Conv2d(channels, channels, 3, padding=1))
         self.reward_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, bins)))
         self.prediction = PlanesLayers(shape, nn.Sequential(tower(channels, blocks), nn.ReLU()))
-        self.policy_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, self.num_actions)))
+        self.policy_head = PlanesHead(shape, hidden, self._last_of_policy(hidden))
         self.value_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, bins)))
+
+    def _last_of_policy(self, hidden: int) -> nn.Module:
+        if self._samples is None:
+            return zeroed(nn.Linear(hidden, self.num_actions))
+        return SampledActions(self._action, hidden, self._samples)
+
+    @property
+    def sampled(self) -> SampledActions | None:
+        last = self.policy_head.last if isinstance(self.policy_head, PlanesHead) else self.policy_head
+        return last if isinstance(last, SampledActions) else None
+
+    def encoded(self, actions: Tensor, like: Tensor) -> Tensor:
+        if self.sampled is None:
+            return F.one_hot(actions, self.num_actions).to(like.dtype)
+        return self.sampled.encoded(actions).to(like.dtype)
 
     def represent(self, obs: Tree) -> Tensor:
         """Observations `[B, …]` → latents `[B, L]`."""
@@ -178,8 +214,7 @@ class MuZeroModel(PlanningModel):
 
     def next_latents(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(next latents, hidden features of the step, from which the reward is read)."""
-        inputs = torch.cat([latents, F.one_hot(actions, self.num_actions).to(latents.dtype)], dim=-1)
-        hidden = self.dynamics(inputs)
+        hidden = self.dynamics(torch.cat([latents, self.encoded(actions, latents)], dim=-1))
         return unit_range(self.next_latent(hidden)), hidden
 
     def predict(self, latents: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,9 +233,8 @@ class MuZeroModel(PlanningModel):
         policy, value = self.predict(stacked.flatten(0, 1))
         reward = self.reward_head(torch.cat(hiddens))
         shape = stacked.shape[:2]
-        return Unrolled(
-            policy.unflatten(0, shape), value.unflatten(0, shape), reward.unflatten(0, actions.shape), stacked
-        )
+        rewards = reward.unflatten(0, actions.shape[:2])
+        return Unrolled(policy.unflatten(0, shape), value.unflatten(0, shape), rewards, stacked)
 
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         latents = self.represent(obs)

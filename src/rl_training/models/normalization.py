@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import gymnasium as gym
@@ -16,14 +17,18 @@ from rl_training.models.images import is_image
 
 
 class RunningMeanStd(nn.Module):
-    """Mean and variance of all rows seen so far (Chan et al., 1983, parallel update), in double precision."""
+    """Mean and variance of all rows seen so far (Chan et al., 1983, parallel update), in double precision.
+
+    With a `memory` the past weighs no more than so many rows: the statistics follow what changes.
+    """
 
     mean: Tensor
     var: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, shape: tuple[int, ...] = (), memory: float = math.inf) -> None:
         super().__init__()
+        self.memory = memory
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -38,7 +43,7 @@ class RunningMeanStd(nn.Module):
         delta = mean - self.mean
         self.var.copy_((self.var * self.count + var * count + delta.square() * self.count * count / total) / total)
         self.mean.add_(delta * count / total)
-        self.count.copy_(total)
+        self.count.copy_(total.clamp(max=self.memory))
 
 
 class ObsNormalizer(nn.Module):
@@ -81,10 +86,10 @@ class ObsNormalizer(nn.Module):
 class RewardNormalizer(nn.Module):
     """Divides rewards by the deviation of their discounted sum (Engstrom et al., 2020), which ends with episodes."""
 
-    def __init__(self, clip: float = 10.0) -> None:
+    def __init__(self, clip: float = 10.0, memory: float = math.inf) -> None:
         super().__init__()
         self.clip = clip
-        self.stats = RunningMeanStd()
+        self.stats = RunningMeanStd(memory=memory)
         self.traces: dict[str, Tensor] = {}
 
     def forward(

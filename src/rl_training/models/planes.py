@@ -61,9 +61,9 @@ class PlanesTorso(Torso):
 
 
 class PlanesStep(nn.Module):
-    """Latents and one-hot actions side by side → the planes that a step's reward and successor are read from.
+    """Latents and encoded actions side by side → the planes that a step's reward and successor are read from.
 
-    An action enters as a plane of its own, filled with 1 where it was taken.
+    Each number of an action enters as a plane filled with it: a one-hot one as a plane of ones among planes of zeros.
     """
 
     def __init__(self, shape: PlaneShape, num_actions: int, blocks: int) -> None:
@@ -94,7 +94,7 @@ class PlanesLayers(nn.Module):
 class PlanesHead(nn.Module):
     """Planes, as rows → a few channels → a hidden layer → numbers."""
 
-    def __init__(self, shape: PlaneShape, hidden: int, last: nn.Linear) -> None:
+    def __init__(self, shape: PlaneShape, hidden: int, last: nn.Module) -> None:
         super().__init__()
         self.shape = shape
         self.reduce = nn.Conv2d(shape.channels, HEAD_CHANNELS, 1)

@@ -105,9 +105,12 @@ class QPolicy(nn.Module):
             self.network.quiet()
             return Acted(self.network.q_values(obs).argmax(-1), state)
         self.network.draw_noise(generator)
-        best = self.network.q_values(obs).argmax(-1)
-        explores = torch.rand(state.shape[0], generator=generator, device=self.device) < self.params.epsilon
-        return Acted(torch.where(explores, self._random(obs, state.shape[0], generator), best), state)
+        return Acted(self.explored(self.network.q_values(obs).argmax(-1), obs, generator), state)
+
+    def explored(self, best: Tensor, obs: Tree, generator: torch.Generator | None) -> Tensor:
+        """The best actions, some of them replaced by any."""
+        chances = torch.rand(best.shape[0], generator=generator, device=best.device)
+        return torch.where(chances < self.params.epsilon, self._random(obs, best.shape[0], generator), best)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         return Acted(self._random(obs, len(state), generator), state)

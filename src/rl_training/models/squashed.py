@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium import spaces
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
-from rl_training.models.heads import AS_GOOD_AS_INFINITE, HALF_LOG_2PI, log_tanh_slope
+from rl_training.models.box_scale import BoxScale
+from rl_training.models.heads import HALF_LOG_2PI, log_tanh_slope
 
 LOG_STD_LOW, LOG_STD_HIGH = -5.0, 2.0
 
 
-class BoxScale:
-    """The way between [−1, 1] and the bounds of a Box."""
-
-    def __init__(self, space: gym.Space) -> None:
-        if not isinstance(space, spaces.Box):
-            raise ConfigError(f"this algorithm needs a Box of actions, got {space}; DQN and SAC take Discrete ones")
-        low, high = space.low, space.high
-        if not ((low > -AS_GOOD_AS_INFINITE) & (high < AS_GOOD_AS_INFINITE)).all():
-            raise ConfigError(f"actions need finite bounds, got {space}; wrap the environment to give it some")
-        self.shape = space.shape
-        self.size = int(np.prod(space.shape))
-        self.dtype = space.dtype
-        self._low, self._half = low, 0.5 * (high - low)
-        self._high = high
-
-    def to_env(self, actions: NDArray[np.floating]) -> NDArray[np.generic]:
-        scaled = self._low + (actions.reshape(-1, *self.shape) + 1.0) * self._half
-        if np.issubdtype(self.dtype, np.integer):
-            scaled = np.rint(scaled)
-        return scaled.clip(self._low, self._high).astype(self.dtype, copy=False)
+def bounded_scale(space: gym.Space) -> BoxScale:
+    """The scale of a Box with finite bounds; any other space is refused."""
+    if not isinstance(space, spaces.Box):
+        raise ConfigError(f"this algorithm needs a Box of actions, got {space}; DQN and SAC take Discrete ones")
+    scale = BoxScale(space)
+    if not scale.is_bounded:
+        raise ConfigError(f"actions need finite bounds, got {space}; wrap the environment to give it some")
+    return scale
 
 
 class SquashedGaussian(nn.Module):

@@ -19,8 +19,9 @@ from rl_training.data.trees import Tree, observation_buffers, to_tensors
 from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.models.grids import GridTorso, is_grid
-from rl_training.models.images import SMALLEST_SIDE, image_format, is_all_images, is_image
+from rl_training.models.images import SMALLEST_SIDE, has_images, image_format, is_all_images, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, LayerNormMLP, orthogonal
+from rl_training.models.precision import Precision, in_precision
 from rl_training.models.seams import is_own, make_own, own_name, refuse_missing
 
 
@@ -30,6 +31,7 @@ class TorsoOptions:
     activation: str
     cnn: Literal["nature", "impala"]
     image_layout: ImageLayout
+    precision: Precision
     torso: Any  # a name, the user's own, a mapping with one of either for each key; None: the space decides
     torso_kwargs: Mapping[str, Any]
 
@@ -37,6 +39,10 @@ class TorsoOptions:
 def idle_beside_cnn(space: gym.Space, *names: str) -> dict[str, str]:
     """The names of MLPs' options with why they have no effect, where there are only images."""
     return dict.fromkeys(names, "on pictures, which go through a CNN") if is_all_images(space) else {}
+
+
+def idle_without_cnn(space: gym.Space) -> dict[str, str]:
+    return {} if has_images(space) else {"precision": "without pictures, which alone go through a CNN"}
 
 
 class Torso(nn.Module):
@@ -139,13 +145,17 @@ class ImageTorso(Torso):
         self.format = image_format(space, options.image_layout)
         channels, height, width = self.format.shape
         self.cnn = nature_cnn(channels, height, width) if options.cnn == "nature" else impala_cnn(channels)
+        self.precision = options.precision
         with torch.no_grad():
             flat = self.cnn(torch.zeros(1, channels, height, width)).shape[-1]
         self.out_features = 512 if options.cnn == "nature" else 256
         self.project = orthogonal(nn.Linear(flat, self.out_features), HIDDEN_GAIN)
 
     def forward(self, obs: Tensor) -> Tensor:
-        return F.relu(self.project(self.cnn(self.format.pixels(obs))))
+        pixels = self.format.pixels(obs)
+        with in_precision(self.precision, pixels.device.type):
+            features = F.relu(self.project(self.cnn(pixels)))
+        return features.float()
 
 
 def nature_cnn(channels: int, height: int, width: int) -> nn.Sequential:
@@ -185,19 +195,36 @@ def impala_cnn(channels: int) -> nn.Sequential:
 
 
 class DictTorso(Torso):
-    """A torso for each key, their features side by side."""
+    """One MLP over vectors alone; beside pictures or networks of the user's a torso for each key, and a layer over all.
+
+    Heads are linear: were keys not joined, a goal could not change what a position means.
+    """
 
     def __init__(self, space: spaces.Dict, options: TorsoOptions) -> None:
         super().__init__()
-        torsos = [make_torso(sub, _of_key(key, sub, options)) for key, sub in space.items()]
+        of_keys = {key: _of_key(key, sub, options) for key, sub in space.items()}
+        are_vectors = [_is_plain_vector(sub, of_keys[key]) for key, sub in space.items()]
+        joint = options.hidden_sizes if any(are_vectors) else ()
+        if all(are_vectors):
+            of_keys = {key: replace(chosen, hidden_sizes=()) for key, chosen in of_keys.items()}
+        else:
+            joint = joint[-1:]
+        torsos = [make_torso(sub, of_keys[key]) for key, sub in space.items()]
         if isinstance(options.torso, Mapping) and (unknown := options.torso.keys() - space.keys()):
             raise ConfigError(f"torso: the observation has no {sorted(unknown)}; it has {sorted(space.keys())}")
         self.keys = tuple(space.keys())
         self.torsos = nn.ModuleList(torsos)  # not a ModuleDict, which refuses keys such as "type"
-        self.out_features = sum(torso.out_features for torso in torsos)
+        self.mlp = MLP(sum(torso.out_features for torso in torsos), joint, options.activation)
+        self.out_features = self.mlp.out_features
 
     def forward(self, obs: Mapping[str, Tree]) -> Tensor:
-        return torch.cat([torso(obs[key]) for key, torso in zip(self.keys, self.torsos, strict=True)], dim=-1)
+        parts = [torso(obs[key]) for key, torso in zip(self.keys, self.torsos, strict=True)]
+        return self.mlp(torch.cat(parts, dim=-1))
+
+
+def _is_plain_vector(space: gym.Space, options: TorsoOptions) -> bool:
+    """Tells of numbers or classes for which the user chose no network."""
+    return options.torso is None and not (isinstance(space, spaces.Dict) or is_grid(space) or is_image(space))
 
 
 def _of_key(key: str, space: gym.Space, options: TorsoOptions) -> TorsoOptions:

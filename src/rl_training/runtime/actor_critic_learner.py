@@ -15,6 +15,7 @@ from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriti
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.params import Params
 from rl_training.algorithms.peers import ALONE
+from rl_training.algorithms.rnd import RND
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, tree_leaves, tree_map
 from rl_training.envs.kinds import Kind
@@ -23,13 +24,26 @@ from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import ActorCritic, PolicyOptions
 from rl_training.models.normalization import RewardNormalizer
 from rl_training.models.options import options_from
+from rl_training.models.rnd import RandomDistillation
 from rl_training.models.seams import make_own, refuse_missing
-from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
+from rl_training.models.torsos import TorsoOptions, idle_beside_cnn, idle_without_cnn
 from rl_training.ops.losses import explained_variance
 from rl_training.ops.returns import gae
-from rl_training.runtime.controls import ENT_COEF, GAE_LAMBDA, GAMMA, LEARNING_RATE, MAX_GRAD_NORM, VF_COEF, Control
-from rl_training.runtime.learner import Learner
+from rl_training.runtime.controls import (
+    ENT_COEF,
+    GAE_LAMBDA,
+    GAMMA,
+    LEARNING_RATE,
+    MAX_GRAD_NORM,
+    RND_COEF,
+    RND_LEARNING_RATE,
+    VF_COEF,
+    Control,
+)
+from rl_training.runtime.learner import Learner, seeded
 
+OF_RND = (RND_COEF, RND_LEARNING_RATE)
+BESIDE_LEARNING_RATE: tuple[Control, ...] = (ENT_COEF, VF_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM, *OF_RND)
 NORMALIZED = {"normalize_obs": True, "normalize_reward": True}
 POLICY_PROTOCOL = ("device", "initial_state", "act", "evaluate_actions", "values", "env_actions", "update_statistics")
 
@@ -38,7 +52,7 @@ class ActorCriticLearner(Learner):
     """A learner of `ActorCritic` policies; `updates` remains to be said."""
 
     Params: ClassVar[type[Params]] = ActorCriticParams
-    controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, ENT_COEF, VF_COEF, GAMMA, GAE_LAMBDA, MAX_GRAD_NORM)
+    controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, *BESIDE_LEARNING_RATE)
     shares_updates: ClassVar[bool] = True
     defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
         "continuous": NORMALIZED,
@@ -53,12 +67,14 @@ class ActorCriticLearner(Learner):
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
         super().__init__(params, spaces, num_envs=num_envs, seed=seed, device=device)
         self.reward_normalizer = RewardNormalizer()
+        self.rnd = self.build_rnd(seed, device) if params.rnd else None
 
-    state_parts: ClassVar[tuple[str, ...]] = (*Learner.state_parts, "reward_normalizer")
+    state_parts: ClassVar[tuple[str, ...]] = (*Learner.state_parts, "reward_normalizer", "rnd")
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
-        return idle_beside_cnn(seen_space(spaces), "hidden_sizes", "activation")
+        seen = seen_space(spaces)
+        return idle_beside_cnn(seen, "hidden_sizes", "activation") | idle_without_cnn(seen)
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> ActorCriticAlgorithm:
@@ -81,6 +97,11 @@ class ActorCriticLearner(Learner):
     def model_options(cls, params: Any) -> PolicyOptions:
         return options_from(PolicyOptions, params, torso=options_from(TorsoOptions, params))
 
+    def build_rnd(self, seed: int, device: torch.device) -> RND:
+        options = options_from(TorsoOptions, self.params)
+        with seeded(seed, device):
+            return RND(RandomDistillation(self.spaces, options, self.params.rnd_features), self.params)
+
     @property
     def rollout_steps(self) -> int:
         return self.params.rollout_steps
@@ -89,6 +110,7 @@ class ActorCriticLearner(Learner):
         """A short rollout can be all resets, which teach nothing."""
         if rollout.num_steps:
             yield from self.updates(rollout)
+            yield from self.distil(rollout)
 
     @abstractmethod
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
@@ -96,16 +118,18 @@ class ActorCriticLearner(Learner):
 
     def begin_episodes(self) -> None:
         self.reward_normalizer.traces.clear()
+        if self.rnd is not None:
+            self.rnd.normalizer.traces.clear()
 
     def flat_advantages(self, rollout: Rollout) -> dict[str, Tree]:
         """The valid rows as a batch with `advantages` (GAE) and `returns`."""
-        advantages = self.advantages(rollout)
-        return rollout.flat(advantages=advantages, returns=advantages + rollout.values)
+        advantages, returns = self.advantages(rollout)
+        return rollout.flat(advantages=advantages, returns=returns)
 
-    def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """GAE of every row, `[T, B]`."""
-        return gae(
-            self.scaled_rewards(rollout),
+    def advantages(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        """GAE of every row `[T, B]`, with that of the bonus for what is new, and the returns without it."""
+        advantages = gae(
+            self.normalized(self.rewards(rollout), rollout),
             rollout.values,
             rollout.next_values,
             terminated=rollout.terminated,
@@ -113,13 +137,33 @@ class ActorCriticLearner(Learner):
             gamma=self.params.gamma,
             gae_lambda=self.params.gae_lambda,
         )
+        returns = advantages + rollout.values
+        if self.rnd is None:
+            return advantages, returns
+        return advantages + self.params.rnd_coef * self.rnd.advantages(rollout, self.bonus(rollout)), returns
+
+    def bonus(self, rollout: Rollout) -> torch.Tensor:
+        """The bonus for what is new, `[T, B]`."""
+        assert self.rnd is not None
+        bonus = self.rnd.bonus(rollout)
+        self.note(rnd_bonus=bonus[rollout.valid].mean())
+        return bonus
 
     def rewards(self, rollout: Rollout) -> torch.Tensor:
         """The rewards `[T, B]` that are to be maximised; rows that never happened pay 0."""
         return rollout.rewards
 
-    def scaled_rewards(self, rollout: Rollout) -> torch.Tensor:
-        rewards = self.rewards(rollout)
+    def distil(self, rollout: Rollout) -> Iterator[UpdateResult]:
+        """Steps of the network that tells what is new, after all updates that its bonus was for."""
+        if self.rnd is None:
+            return
+        rows = self.rnd.rows(rollout)
+        for _ in range(self.params.rnd_updates):
+            drawn = self.rng.generator.integers(rollout.num_steps, size=self.params.rnd_batch)
+            chosen = torch.from_numpy(drawn).to(rollout.valid.device)
+            yield self.rnd.update(tree_map(lambda leaf, chosen=chosen: leaf[chosen], rows))
+
+    def normalized(self, rewards: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         if not self.params.normalize_reward:
             return rewards
         return self.reward_normalizer(

@@ -20,11 +20,11 @@ from rl_training.data.trees import (
     tree_map,
     zeros_for,
 )
-from rl_training.envs.infos import InfoMeans
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
 from rl_training.errors import EnvironmentFault
 from rl_training.models.actor_critic import Acted
+from rl_training.runtime.episodes import EpisodeTracker
 from rl_training.runtime.policy import EVERYTHING, LOGPROBS, VALUES, Policy, PolicySnapshot, apply_snapshot
 
 
@@ -56,36 +56,6 @@ class Collector(Protocol):
 def layout_of(state: Mapping[str, Any]) -> list[tuple[int, str]]:
     """The layout of the collector whose state it is."""
     return [(len(part["starts"]), part.get("kind", "")) for part in state.get("workers", [state])]
-
-
-class EpisodeTracker:
-    """Returns and lengths of the running episodes, in raw rewards."""
-
-    def __init__(self, envs: Envs) -> None:
-        self.returns = np.zeros(envs.num_envs)
-        self.lengths = np.zeros(envs.num_envs, dtype=np.int64)
-        self.tasks = envs.tasks or ("",) * envs.num_envs
-        self.infos = InfoMeans(envs.num_envs)
-
-    def running(self, index: int) -> Episode:
-        """The episode of an environment as far as it has come."""
-        told = self.infos.means(index)
-        return Episode(float(self.returns[index]), int(self.lengths[index]), self.tasks[index], told)
-
-    def add(self, step: EnvStep) -> list[tuple[int, Episode]]:
-        """(environment, episode) for each that ended in this step."""
-        self.returns += step.rewards
-        self.lengths += step.valid
-        if step.infos:
-            self.infos.add(step.infos)
-        done = step.terminated | step.truncated
-        if not np.count_nonzero(done):  # ten times as quick as `any`
-            return []
-        ended = [(i, self.running(i)) for i in done.nonzero()[0].tolist()]
-        self.returns[done] = 0.0
-        self.lengths[done] = 0
-        self.infos.restart(done)
-        return ended
 
 
 def restarted(state: Tensor, starts: NDArray[np.bool_], policy: Policy) -> Tensor:
@@ -170,26 +140,31 @@ class LocalCollector:
     @torch.no_grad()
     def _rollout(self, rows: _Buffers, finals: list[_Final], episodes: tuple[Episode, ...]) -> Rollout:
         device = self.policy.device
-        obs = to_tensors(rows.obs, device)
-        last_obs = tree_map(lambda leaf: leaf[-1], obs)
-        obs = tree_map(lambda leaf: leaf[:-1], obs)
-        final_rows = torch.tensor([(f.t, int(b)) for f in finals for b in f.rows], dtype=torch.int64).reshape(-1, 2)
+        all_obs = to_tensors(rows.obs, device)
+        last_obs = tree_map(lambda leaf: leaf[-1], all_obs)
+        obs = tree_map(lambda leaf: leaf[:-1], all_obs)
+        ends_at = np.array([(f.t, row) for f in finals for row in f.rows], dtype=np.int64)
+        final_rows = torch.from_numpy(ends_at.reshape(-1, 2))
         final_obs = tree_map(lambda leaf: leaf[:0], last_obs)
         if finals:
             ends = tree_map(lambda *leaves: np.concatenate(leaves), *(final.obs for final in finals))
             final_obs = to_observations(ends, device)
         actions, logprobs, values = (rows.tensor(name) for name in ("actions", "logprobs", "values"))
+        last_values = None
         if LOGPROBS in self.reads and not rows.scored:
             evaluated = self.policy.evaluate_actions(flatten_time(obs), flatten_time(actions.to(device)))
             logprobs.copy_(evaluated.logprobs.reshape(logprobs.shape))
             values.copy_(evaluated.values.reshape(values.shape))
         elif VALUES in self.reads and not rows.valued:
-            values.copy_(self.policy.values(flatten_time(obs)).reshape(values.shape))
+            in_time = self.policy.values(flatten_time(all_obs)).reshape(len(values) + 1, -1).cpu()
+            values.copy_(in_time[:-1])
+            last_values = in_time[-1]
         following = values
         if VALUES in self.reads:
             states = [final.state for final in finals]
             final_values = self.policy.values(final_obs, torch.cat(states)).cpu() if finals else torch.empty(0)
-            last_values = self.policy.values(last_obs, self._state).cpu()
+            if last_values is None:
+                last_values = self.policy.values(last_obs, self._state).cpu()
             following = next_values(values, last_values, final_rows, final_values)
         names = ("rewards", "terminated", "truncated", "valid", "starts")
         return Rollout(
@@ -201,7 +176,7 @@ class LocalCollector:
             last_obs=last_obs,
             final_rows=final_rows,
             final_obs=final_obs,
-            policy_version=torch.tensor(self._version).expand(values.shape),
+            policy_version=torch.full(values.shape, self._version),
             extras=to_tensors(rows.extras, device),
             episodes=episodes,
             source=self.source,

@@ -7,11 +7,14 @@ applied and its name in the metrics.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+import torch
+
 from rl_training.errors import did_you_mean
+from rl_training.runtime.kl_adaptive import KLAdaptive
 from rl_training.runtime.schedules import (
     Constant,
     Schedule,
@@ -22,6 +25,7 @@ from rl_training.runtime.schedules import (
 
 Moment = Literal["acting", "updating"]
 
+NOTHING: Mapping[str, float] = {}
 SUFFIXES = ("", "_schedule", "_warmup_steps")  # of a control's keys
 
 
@@ -37,6 +41,7 @@ class Control:
     integer: bool = False
     optional: bool = False
     needs_end: bool = False  # an annealing schedule must say where it ends, since 0 would be senseless
+    kl_metric: str | None = None  # of updates, the KL that this control causes; a schedule may follow it
 
     def spelled(self, name: str) -> Control:
         """Returns the control with one of its aliases as its name, in the metrics and in the errors."""
@@ -47,6 +52,7 @@ class Control:
 
 
 LEARNING_RATE = Control("learning_rate")
+KL_LEARNING_RATE = replace(LEARNING_RATE, kl_metric="approx_kl")
 CLIP_COEF = Control("clip_coef", aliases=("clip_range",))
 ENT_COEF = Control("ent_coef", aliases=("entropy_coef",))
 VF_COEF = Control("vf_coef", aliases=("value_coef",))
@@ -61,6 +67,8 @@ PG_RHO_BAR = Control("pg_rho_bar", needs_end=True)
 KL_COEF = Control("kl_coef")
 BETA_CLONE = Control("beta_clone")
 AUX_LEARNING_RATE = Control("aux_learning_rate")
+RND_COEF = Control("rnd_coef")
+RND_LEARNING_RATE = Control("rnd_learning_rate")
 TEMPERATURE = Control("temperature", moment="acting")
 NUM_SIMULATIONS = Control("num_simulations", low=1.0, moment="acting", integer=True)
 ROOT_EXPLORATION_FRACTION = Control("root_exploration_fraction", high=1.0, moment="acting")
@@ -68,6 +76,7 @@ REPLAY_RATIO = Control("replay_ratio")
 EPSILON = Control("epsilon", aliases=("exploration_rate",), high=1.0, moment="acting")
 TAU = Control("tau", high=1.0, needs_end=True)
 PRIORITY_BETA = Control("priority_beta", high=1.0)
+HER_RATIO = Control("her_ratio", high=1.0)
 SAC_ENT_COEF = replace(ENT_COEF, optional=True)  # where nothing is given, it is learned
 TARGET_ENTROPY = Control("target_entropy", low=-math.inf, optional=True, needs_end=True)
 EXPLORATION_NOISE = Control("exploration_noise", moment="acting")
@@ -100,9 +109,11 @@ class ResolvedControl:
     warmup_steps: int
     key: str
 
-    def resolve(self, step: int) -> float:
-        """The value to apply and to log at `step`."""
+    def resolve(self, step: int, adapted: float | None = None) -> float:
+        """The value to apply and to log at `step`; `adapted` is what a schedule that follows a KL has come to."""
         value = self.scheduled(step)
+        if isinstance(self.schedule, KLAdaptive) and adapted is not None:
+            value = self.schedule.within(adapted)
         if self.warmup_steps:
             # From the lowest admissible value, since a share of one simulation is none.
             value = max(self.control.low, value * min((step + 1) / self.warmup_steps, 1.0))
@@ -133,9 +144,20 @@ class ControlSet:
         parsed = (_parse_control(control, values, horizon) for control in controls)
         return cls(tuple(control for control in parsed if control is not None))
 
-    def resolve(self, step: int) -> dict[str, float]:
+    def resolve(self, step: int, adapted: Mapping[str, float] = NOTHING) -> dict[str, float]:
         """The value of every control at `step`, by canonical name."""
-        return {resolved.control.name: resolved.resolve(step) for resolved in self.controls}
+        return {r.control.name: r.resolve(step, adapted.get(r.control.name)) for r in self.controls}
+
+    def adapt(self, adapted: Mapping[str, float], updates: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Returns the new values of schedules that follow a KL, given the metrics of the updates on a rollout."""
+        after = {}
+        for resolved in self.controls:
+            name, metric, schedule = resolved.control.name, resolved.control.kl_metric, resolved.schedule
+            if metric is not None and isinstance(schedule, KLAdaptive):
+                value = adapted.get(name, schedule.start)
+                measured = [torch.as_tensor(metrics[metric]) for metrics in updates if metric in metrics]
+                after[name] = schedule.next_value(value, float(torch.stack(measured).mean())) if measured else value
+        return after
 
     def moving(self) -> tuple[str, ...]:
         """The names of those that change during the run."""
@@ -196,6 +218,7 @@ def _parse_control(control: Control, values: Mapping[str, Any], horizon: int | N
         fixed = finite_number(fixed, value_key)
     if spec is not None:
         schedule = parse_schedule(spec, key=schedule_key, base=fixed, horizon=horizon, needs_end=control.needs_end)
+        _refuse_unmeasured(control, schedule, schedule_key)
         resolved = ResolvedControl(control, schedule, warmup_steps, schedule_key)
     elif fixed is not None:
         resolved = ResolvedControl(control, Constant(fixed), warmup_steps, value_key)
@@ -206,6 +229,15 @@ def _parse_control(control: Control, values: Mapping[str, Any], horizon: int | N
     for step in resolved.schedule.breakpoints:
         resolved.scheduled(step)
     return resolved
+
+
+def _refuse_unmeasured(control: Control, schedule: Schedule, key: str) -> None:
+    """A KL-adaptive schedule needs an algorithm whose updates measure how far the control lets the policy move."""
+    if isinstance(schedule, KLAdaptive) and control.kl_metric is None:
+        raise ValueError(
+            f"{key}: kind 'kl_adaptive' follows the KL that updates measure, and here none does for {control.name}; "
+            "it is for the learning_rate of ppo, recurrent_ppo, ppg, gail and appo. Choose another kind"
+        )
 
 
 def _parse_warmup(warmup: Any, key: str) -> int:

@@ -24,7 +24,7 @@ class DQNLearner(OffPolicyLearner):
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
-        return idle_beside_cnn(seen_space(spaces), "hidden_sizes", "activation")
+        return super().idle(spaces) | idle_beside_cnn(seen_space(spaces), "hidden_sizes")
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> DQN:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from rl_training.algorithms.base import UpdateResult
 from rl_training.algorithms.dreamer import Dreamer, DreamerParams
-from rl_training.data.replay import arrivals
+from rl_training.data.arrivals import arrivals
 from rl_training.data.trees import Tree, tree_map
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError

@@ -13,16 +13,23 @@ if TYPE_CHECKING:
     from rl_training.runtime.session import Session
 
 RAY = "rl_training.distributed.engine:RayEngine"
+AHEAD = "rl_training.distributed.ahead:AheadCollector"
 
 
 class Engine:
     """Makes the collector, and what may help the learner: other learners and a background evaluator."""
 
     def num_local_envs(self, config: TrainConfig) -> int:
-        """How many environments this process makes."""
-        return config.num_envs
+        """How many environments this process makes: one tells what those of another process are like."""
+        return 1 if config.collect_ahead else config.num_envs
 
     def collector(self, session: Session, envs: Envs, *, seed: int) -> Collector:
+        if session.config.collect_ahead:
+            envs.close()
+            ahead: Collector = imported(AHEAD)(
+                session.config, session.env, seed=seed, like=envs, device=session.policy.device
+            )
+            return ahead
         return LocalCollector(envs, session.policy, seed=seed, reads=session.learner.reads)
 
     def peers(self, session: Session) -> Any:

@@ -15,7 +15,8 @@ from rl_training.data.trees import to_observations, tree_leaves, tree_map
 from rl_training.envs.types import Envs, EnvStep
 from rl_training.envs.vector import first_bad_row, sums_are_finite
 from rl_training.errors import EnvironmentFault
-from rl_training.runtime.collector import EpisodeTracker, restarted
+from rl_training.runtime.collector import restarted
+from rl_training.runtime.episodes import EpisodeTracker
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.stopping import Interruption
 

@@ -30,11 +30,16 @@ class IMPALALearner(ActorCriticLearner):
     algorithm: IMPALA
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
-        rollout = replace(rollout, rewards=self.scaled_rewards(rollout))
+        rollout = replace(rollout, rewards=self.summed_rewards(rollout))
         for _ in range(self.params.update_epochs):
             for part in self.parts(rollout):
                 yield self.update(self.batch(part))
         self.update_statistics(rollout)
+
+    def summed_rewards(self, rollout: Rollout) -> torch.Tensor:
+        """The rewards with the bonus for what is new, as V-trace has one value function."""
+        rewards = self.normalized(self.rewards(rollout), rollout)
+        return rewards if self.rnd is None else rewards + self.params.rnd_coef * self.bonus(rollout)
 
     def parts(self, rollout: Rollout) -> Iterator[Rollout]:
         """The environments in shuffled parts: V-trace needs the rows of each in their order."""

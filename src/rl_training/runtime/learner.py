@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm, Stateful, UpdateResult
 from rl_training.algorithms.params import LiveParams, Params
 from rl_training.data.rollout import Rollout
+from rl_training.envs.factory import EnvSpec
 from rl_training.envs.kinds import Kind
 from rl_training.envs.state import generator_state, set_generator_state
 from rl_training.envs.types import Spaces
@@ -34,6 +36,14 @@ class Rng:
         set_generator_state(self.generator, state)
 
 
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Within this, weights are made on the device and depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        torch.manual_seed(seed)
+        yield
+
+
 class Learner(Stateful, ABC):
     """Owns the algorithm and the parameters as they are now, and turns rollouts into updates."""
 
@@ -41,6 +51,7 @@ class Learner(Stateful, ABC):
     controls: ClassVar[tuple[Control, ...]] = ()
     reads: ClassVar[tuple[str, ...]] = EVERYTHING  # what it wants to know of the policy that acted; the rest is 0
     bears_stale_data: ClassVar[bool] = False  # whether rollouts of an older policy may be learned from
+    bears_one_old_rollout: ClassVar[bool] = False  # or at least of the one before
     shares_updates: ClassVar[bool] = False  # whether several learners may share the rows of an update
     state_parts: ClassVar[tuple[str, ...]] = ("algorithm", "rng")
     defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {}  # of environments, for runs without a preset
@@ -68,14 +79,16 @@ class Learner(Stateful, ABC):
     @classmethod
     def build_seeded(cls, params: Any, spaces: Spaces, *, seed: int, device: torch.device) -> Any:
         """Builds weights that depend on the seed alone, whatever random numbers were drawn before."""
-        with torch.random.fork_rng(devices=[]), torch.device(device):
-            torch.manual_seed(seed)
+        with seeded(seed, device):
             return cls.build_algorithm(params, spaces)
 
     @classmethod
     @abstractmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> Algorithm:
         """Only constructs: evaluation, prediction and remote workers call it too."""
+
+    def meet(self, spec: EnvSpec) -> None:
+        """Learns which environments the rollouts will come from; called once, before the first of them."""
 
     @property
     @abstractmethod

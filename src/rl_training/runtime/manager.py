@@ -19,6 +19,8 @@ from rl_training.experiment.files import cause_of, naming_failures, replacing
 from rl_training.experiment.logging import Logger, import_loggers, open_loggers
 from rl_training.experiment.runs import RunLock, create_run_dir, list_runs, run_dir_of
 from rl_training.experiment.starts import note_start
+from rl_training.experiment.trackers import Tracker
+from rl_training.kernels import told_of_compiling
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
@@ -26,9 +28,12 @@ from rl_training.runtime.fine_tuning import start_from
 from rl_training.runtime.opening import open_checkpoint
 from rl_training.runtime.session import Session, seed_globals
 from rl_training.runtime.stopping import stoppable
+from rl_training.runtime.tracking import TrackedFiles
 from rl_training.runtime.workflows import TrainResult, train_session
 
 __all__ = ["list_runs", "resume_run", "train_run", "trainer_for"]
+
+PREDECESSOR_S = 60.0  # a cluster may need so long to end what a killed process had started
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +77,9 @@ class RowRecorder(Callback):
 
     def on_evaluation(self, session: Session, evaluation: Evaluation) -> None:
         self._write(evaluation.row(), evaluation.step)
+
+    def trackers(self) -> list[Tracker]:
+        return [logger for logger in self._loggers if isinstance(logger, Tracker)]
 
     def close(self) -> None:
         for logger in self._loggers:
@@ -147,8 +155,14 @@ def resume_run(
 
 
 def train_or_resume(config: TrainConfig, *, callbacks: Sequence[Callback] = ()) -> TrainResult:
-    """Goes on with the run of the config's `run_name` if it has a checkpoint; otherwise begins it anew in its place."""
+    """Goes on with the run of the config's `run_name` if it has a checkpoint; otherwise begins it anew in its place.
+
+    What is left of a killed process may still be writing the run, on Ray for some seconds: its end is waited for.
+    """
     run_dir = run_dir_of(Path(config.output_dir), config.algo, config.env_id, config.run_name or "unnamed")
+    if run_dir.is_dir():
+        with RunLock(run_dir, patience_s=PREDECESSOR_S):
+            pass
     if CheckpointStore(run_dir, keep=config.keep_checkpoints).latest() is not None:
         return resume_run(run_dir, callbacks=callbacks)
     if run_dir.is_dir():
@@ -198,9 +212,10 @@ def _run(
     with naming_failures(run_dir):
         rows = RowRecorder(run_dir, config, resume_step=resume_step)
     try:
-        with display_of(session, display) as shown:
+        with display_of(session, display) as shown, told_of_compiling(shown.message):
             shown.message(f"run: {run_dir}")
-            listeners = [checkpoints, *callbacks, rows, OnScreen(shown)]
+            tracked = TrackedFiles(run_dir, rows.trackers(), config.tracker_artifacts)
+            listeners = [checkpoints, *callbacks, rows, tracked, OnScreen(shown)]
             result = train_session(session, callbacks=listeners, run_dir=run_dir)
     except NonFiniteError as error:
         good = checkpoints.store.latest()
@@ -230,7 +245,7 @@ def farewell(session: Session, run_dir: Path) -> str:
 def display_of(session: Session, mode: Mode) -> Display:
     """The display of a run, with its title and what never moves."""
     config, moving = session.config, session.controls.moving()
-    values = session.controls.resolve(session.progress.global_step)
+    values = session.control_values()
     return open_display(
         config.total_timesteps,
         f"{config.algo} on {config.env_id}, seed {config.seed}",

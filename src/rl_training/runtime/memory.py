@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rl_training.algorithms.muzero import PlannerParams
 from rl_training.algorithms.params import LiveParams
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.data.trees import tree_leaves, zeros_for
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
+from rl_training.models.sampled import number_of_samples
 
 BYTES_PER_WEIGHT = 16  # the weight, its gradient and two moments, each of 4 bytes
 BYTES_PER_NODE = 64  # of a search tree, for each action
@@ -32,7 +34,10 @@ class Need(NamedTuple):
 def memory_needs(config: TrainConfig, spaces: Spaces) -> list[Need]:
     """The parts whose size the config decides; interpreter, libraries and environments come on top."""
     params: Any = config.parsed_params().params
-    row = row_bytes(spaces)
+    row, choices = row_bytes(spaces), num_actions(spaces)
+    if samples := _samples(params, spaces):
+        choices = samples
+        row += samples * (4 + spaces.action.sample().nbytes)
     needs = [
         Need("networks", network_bytes(config, spaces), "the sizes of the networks"),
         Need("rollouts", params.rollout_steps * config.num_envs * row, "rollout_steps, num_envs"),
@@ -42,7 +47,7 @@ def memory_needs(config: TrainConfig, spaces: Spaces) -> list[Need]:
         length = getattr(params, "sequence_length", getattr(params, "unroll_steps", 0)) + 1
         needs.append(Need("batches", params.batch_size * length * row, "batch_size"))
     if hasattr(params, "num_simulations"):
-        nodes = config.num_envs * (params.num_simulations + 1) * num_actions(spaces)
+        nodes = config.num_envs * (params.num_simulations + 1) * choices
         needs.append(Need("search", nodes * BYTES_PER_NODE, "num_simulations, num_envs"))
     return needs
 
@@ -71,6 +76,12 @@ def row_bytes(spaces: Spaces) -> int:
     """One row: an observation, an action with a probability for each choice, and the numbers beside them."""
     sizes = [leaf.nbytes for space in spaces for leaf in tree_leaves(zeros_for(space, (1,)))]
     return sum(sizes) + 4 * num_actions(spaces) + ROW_OVERHEAD
+
+
+def _samples(params: Any, spaces: Spaces) -> int | None:
+    """The actions that a node of a planner's search samples, if it does."""
+    is_planner = isinstance(params, PlannerParams) and params.chooses_latents
+    return number_of_samples(spaces.action, params.sampled_actions) if is_planner else None
 
 
 def num_actions(spaces: Spaces) -> int:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from rl_training.algorithms.base import UpdateResult
@@ -22,6 +23,7 @@ from rl_training.models.muzero import MuZeroModel, MuZeroOptions, PlanningModel
 from rl_training.models.options import options_from
 from rl_training.models.torsos import TorsoOptions, idle_beside_cnn
 from rl_training.ops.unroll import ENDS, target_ends, unroll_targets
+from rl_training.runtime.augmentation import make_augmentation
 from rl_training.runtime.controls import (
     LEARNING_RATE,
     NUM_SIMULATIONS,
@@ -32,7 +34,7 @@ from rl_training.runtime.controls import (
 )
 from rl_training.runtime.policy import VALUES
 from rl_training.runtime.replay_learner import ReplayLearner
-from rl_training.search.policy import SEARCH_POLICY, SearchPolicy
+from rl_training.search.policy import SEARCH_ACTIONS, SEARCH_POLICY, SearchPolicy
 
 WINDOW = ("rewards", "values", "next_values", *ENDS)
 SMALLEST_PRIORITY = 1e-3
@@ -55,6 +57,10 @@ class PlannerLearner(ReplayLearner):
     params: PlannerParams
     algorithm: MuZero
 
+    def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
+        super().__init__(params, spaces, num_envs=num_envs, seed=seed, device=device)
+        self.augmentation = make_augmentation(params.augmentation, spaces, params.image_layout)
+
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
         return idle_beside_cnn(seen_space(spaces), "hidden_sizes")
@@ -65,7 +71,7 @@ class PlannerLearner(ReplayLearner):
             cls.build_model(params, spaces),
             params,
             max_depth=cls.max_depth(params),
-            first_action=int(getattr(spaces.action, "start", 0)),
+            first_action=int(spaces.action.start) if isinstance(spaces.action, Discrete) else 0,
         )
         return cls.algorithm_class(policy, params)
 
@@ -79,7 +85,7 @@ class PlannerLearner(ReplayLearner):
 
     @classmethod
     def torso_options(cls, params: Any) -> TorsoOptions:
-        return options_from(TorsoOptions, params, activation="relu")
+        return options_from(TorsoOptions, params, activation="relu", precision="float32")
 
     @classmethod
     def max_depth(cls, params: Any) -> int | None:
@@ -100,7 +106,10 @@ class PlannerLearner(ReplayLearner):
         self.reanalyse(round(self.params.reanalyse_fraction * size))
         if self.params.fresh_bootstraps:
             self.refresh_bootstraps(rows)
-        result = self.algorithm.update(self.batch(rows, chances))
+        batch = self.batch(rows, chances)
+        if self.augmentation is not None:
+            batch = self.augmentation(batch, self.rng.generator)
+        result = self.algorithm.update(batch)
         self.replay.set_priorities(rows, result.errors.cpu().numpy() + SMALLEST_PRIORITY)
         return result
 
@@ -121,11 +130,10 @@ class PlannerLearner(ReplayLearner):
         )
         unrolled = (streams[: steps + 1], places[: steps + 1])
         taken = replay.column("actions", (streams[:steps], places[:steps]))
-        random = self.rng.generator.integers(self.algorithm.model.num_actions, size=taken.shape)
         weights = chances**-self.params.priority_beta
         arrays = {
             "obs": replay.column("obs", rows),
-            "actions": np.where(targets.has_state[:-1], taken, random),
+            "actions": self._with_random_actions(taken, targets.has_state[:-1]),
             "policies": replay.column(SEARCH_POLICY, unrolled),
             "value_targets": targets.values,
             "reward_targets": targets.rewards,
@@ -134,7 +142,18 @@ class PlannerLearner(ReplayLearner):
             "has_reward": targets.has_reward,
             "weights": (weights / weights.mean()).astype(np.float32),
         }
+        if self.algorithm.model.sampled is not None:
+            arrays["candidates"] = replay.column(SEARCH_ACTIONS, unrolled)
         return to_tensors(arrays, self.algorithm.policy.device)
+
+    def _with_random_actions(self, taken: NDArray[Any], is_known: NDArray[np.bool_]) -> NDArray[Any]:
+        """The actions where they are known; elsewhere random ones, of a sampled space some that others took."""
+        rng, model = self.rng.generator, self.algorithm.model
+        if model.sampled is None:
+            return np.where(is_known, taken, rng.integers(model.num_actions, size=taken.shape))
+        rows = taken.reshape(-1, *taken.shape[2:])
+        others = rows[rng.integers(len(rows), size=taken.shape[:2])]
+        return np.where(is_known.reshape(*is_known.shape, *(1,) * (taken.ndim - 2)), taken, others)
 
     @property
     def signed_gamma(self) -> float:
@@ -162,7 +181,8 @@ class PlannerLearner(ReplayLearner):
         rows = replay.draw_uniformly(count, rng)
         obs = to_tensors(replay.column("obs", rows), self.algorithm.policy.device)
         plan = self.algorithm.policy.plan(obs, rng, model=self.algorithm.target.network)
-        replay.write(SEARCH_POLICY, rows, plan.policy)
+        for name, column in plan.targets.items():
+            replay.write(name, rows, column)
         self._write_values(rows, plan.values)
 
     @torch.no_grad()

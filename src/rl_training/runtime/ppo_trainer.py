@@ -11,8 +11,8 @@ from rl_training.algorithms.ppo import PPO, PPOParams
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree
 from rl_training.envs.kinds import Kind
-from rl_training.runtime.actor_critic_learner import NORMALIZED, ActorCriticLearner
-from rl_training.runtime.controls import CLIP_COEF, TARGET_KL
+from rl_training.runtime.actor_critic_learner import BESIDE_LEARNING_RATE, NORMALIZED, ActorCriticLearner
+from rl_training.runtime.controls import CLIP_COEF, KL_LEARNING_RATE, TARGET_KL
 from rl_training.runtime.manager import trainer_for
 
 DECAYING = {"learning_rate_schedule": "linear"}
@@ -20,6 +20,7 @@ DECAYING = {"learning_rate_schedule": "linear"}
 
 class PPOLearner(ActorCriticLearner):
     Params: ClassVar[type[PPOParams]] = PPOParams
+    bears_one_old_rollout = True  # its ratios are to the policy that acted
     defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
         "vectors": {"update_epochs": 10, "batch_size": 64, **DECAYING},
         "continuous": {"rollout_steps": 256, "update_epochs": 10, "batch_size": 64, **NORMALIZED, **DECAYING},
@@ -33,7 +34,7 @@ class PPOLearner(ActorCriticLearner):
             **DECAYING,
         },
     }
-    controls = (*ActorCriticLearner.controls, CLIP_COEF, TARGET_KL)
+    controls = (KL_LEARNING_RATE, *BESIDE_LEARNING_RATE, CLIP_COEF, TARGET_KL)
     algorithm_class: ClassVar[type[ActorCriticAlgorithm]] = PPO
     params: PPOParams
     algorithm: PPO

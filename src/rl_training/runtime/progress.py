@@ -28,6 +28,7 @@ class Progress:
     evaluations_since_best: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of this process; workers count for themselves
+    adapted: dict[str, float] = field(default_factory=dict)  # controls that follow a KL, and what they have come to
     recent: dict[str, deque[Episode]] = field(default_factory=dict)  # of each task
 
     def add_episodes(self, episodes: tuple[Episode, ...]) -> None:

@@ -31,8 +31,7 @@ class RecurrentPPOLearner(PPOLearner):
         return RecurrentActorCritic(spaces, cls.model_options(params), core)
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
-        advantages = self.advantages(rollout)
-        returns = advantages + rollout.values
+        advantages, returns = self.advantages(rollout)
         self.note_values(rollout.flat(returns=returns))
         yield from self.epochs(self.sequences(rollout, advantages, returns))
         self.update_statistics(rollout)

@@ -52,8 +52,12 @@ class ReplayLearner(Learner):
     def learn(self, rollout: Rollout) -> Iterator[UpdateResult]:
         self.store(rollout)
         if self.has_enough:
-            for _ in range(self.ratio(rollout.num_steps, self.updates_per_step)):
-                yield self.update()
+            yield from self.updates(self.ratio(rollout.num_steps, self.updates_per_step))
+
+    def updates(self, count: int) -> Iterator[UpdateResult]:
+        """So many updates, each on a draw of its own."""
+        for _ in range(count):
+            yield self.update()
 
     def store(self, rollout: Rollout) -> None:
         self.replay.add(rollout)

@@ -14,6 +14,7 @@ from rl_training.blame import told
 from rl_training.errors import did_you_mean
 from rl_training.experiment.validation import LARGEST_NUMBER
 from rl_training.naming import PYTHON_PREFIX, ask_again
+from rl_training.runtime.kl_adaptive import KLAdaptive
 
 
 class Schedule(Protocol):
@@ -136,7 +137,10 @@ _KEYS: dict[str, dict[str, str]] = {
     "exponential": _ANNEALED_KEYS,
     "polynomial": {**_ANNEALED_KEYS, "power": "power"},
     "piecewise": {"points": "points", "interpolation": "interpolation"},
+    "kl_adaptive": {name: name for name in ("start", "target", "min", "max", "factor")},
 }
+
+_KL_DEFAULTS = {"target": 0.01, "min": 1e-5, "max": 1e-2, "factor": 1.5}  # those of rsl_rl
 
 SCHEDULE_KINDS = tuple(_KEYS)
 
@@ -162,6 +166,8 @@ def parse_schedule(
         return Constant(_start(kind, options, key, base))
     if kind == "piecewise":
         return _parse_piecewise(options, key)
+    if kind == "kl_adaptive":
+        return _parse_kl_adaptive(options, key, base)
     if needs_end and "end" not in options:
         raise ValueError(f"{key}: missing key 'end'; this number is not one that is annealed to 0")
     return _parse_annealed(kind, options, key, base, horizon)
@@ -243,6 +249,17 @@ def _parse_piecewise(options: Mapping[str, Any], key: str) -> Piecewise:
             f"{key}: unknown interpolation {interpolation!r}; {did_you_mean(interpolation, ('linear', 'step'))}"
         )
     return Piecewise(pairs, interpolation)
+
+
+def _parse_kl_adaptive(options: Mapping[str, Any], key: str, base: float | None) -> KLAdaptive:
+    start = _start("kl_adaptive", options, key, base)
+    given = _KL_DEFAULTS | {name: finite_number(value, f"{key}.{name}") for name, value in options.items()}
+    target, low, high, factor = (given[name] for name in _KL_DEFAULTS)
+    if target <= 0.0 or factor <= 1.0:
+        raise ValueError(f"{key}: needs target above 0 and factor above 1, got target {target} and factor {factor}")
+    if not 0.0 < low <= start <= high:
+        raise ValueError(f"{key}: needs 0 < min <= start <= max, got min {low}, start {start} and max {high}")
+    return KLAdaptive(start, target, low, high, factor)
 
 
 def _point(point: Any, key: str) -> tuple[float, float]:

@@ -79,6 +79,7 @@ class Session(Stateful):
             refuse_too_much(config, envs.spaces)
             limit_threads(config.threads or default_threads(envs))
             self.learner = make_learner(config, envs.spaces)
+            self.learner.meet(config.env_spec(env))
         except BaseException:
             if not is_instance(env):
                 envs.close()
@@ -182,9 +183,13 @@ class Session(Stateful):
             weights=self.policy.state_dict() if weights else None,
         )
 
+    def control_values(self) -> dict[str, float]:
+        """The value of every control at this step."""
+        return self.controls.resolve(self.progress.global_step, self.progress.adapted)
+
     def move_controls(self) -> dict[str, float]:
         """Gives every control its value of this step, in the one place where learner and policy read it."""
-        values = self.controls.resolve(self.progress.global_step)
+        values = self.control_values()
         self.learner.params.move(values)
         return values
 
@@ -204,7 +209,11 @@ class Session(Stateful):
         """The learner's updates, whose work other learners may share."""
         if self.peers is not None:
             self.peers.send(rollout, controls)
-        yield from self.learner.learn(rollout)
+        measured: list[Mapping[str, Any]] = []
+        for result in self.learner.learn(rollout):
+            measured.append(result.metrics)
+            yield result
+        self.progress.adapted = self.controls.adapt(self.progress.adapted, measured)
         if self.peers is not None:
             self.peers.settle()
 
@@ -222,7 +231,7 @@ class Session(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         config = self.config.stored()
-        moved = {"controls": self.controls.resolve(self.progress.global_step)}
+        moved = {"controls": self.control_values()}
         made_here = {"config": config, "signature": sign(config), "spaces": describe_spaces(self.spaces)}
         collector = self._collector_state()
         return super().state_dict() | made_here | moved | {"collector": collector, "rng": _global_rng_state()}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def refuse_to_send(env: EnvSource | None, config: TrainConfig) -> None:
     """An instance lives in this process only."""
-    if is_instance(env) and (config.backend == "ray" or config.eval_in_background):
+    if is_instance(env) and (config.backend == "ray" or config.collect_ahead or config.eval_in_background):
         raise ConfigError(f"{source_name(env)} cannot be sent to other processes; pass a callable that makes it")
 
 

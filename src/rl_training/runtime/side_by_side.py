@@ -103,14 +103,14 @@ class _Teller(Callback):
 
 
 def _train(config: TrainConfig, pipe: Connection, train: Train) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         pipe.send(("result", train(config, callbacks=[_Teller(pipe)])))
     except RLTrainingError as error:
         pipe.send(("error", error))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Ends this process when the one that started it is gone, for nobody would hear of it; its checkpoints are good."""
     parent = multiprocessing.parent_process()
     if parent is not None:

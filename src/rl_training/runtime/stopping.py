@@ -144,18 +144,18 @@ class Stopper:
             self._fault = complaint
             signal.pthread_kill(self._main, signal.SIGTERM)
         elif time.monotonic() - self._fault_since > LAST_S:
-            leave(f"error: {complaint}", EnvironmentFault.exit_code)
+            leave(EnvironmentFault.exit_code, f"error: {complaint}\n")
 
     def _give_up(self) -> NoReturn:
         name = signal.Signals(self.received[0]).name
-        leave(f"error: stopped by {name} before it could save; the last checkpoint is good", 128 + self.received[0])
+        leave(128 + self.received[0], f"error: stopped by {name} before it could save; the last checkpoint is good\n")
 
 
-def leave(last_words: str, exit_code: int) -> NoReturn:
+def leave(exit_code: int, last_words: str = "") -> NoReturn:
     """Ends the process at once, and the environments' processes with it."""
     for child in multiprocessing.active_children():
         child.kill()
-    os.write(2, f"{last_words}\n".encode())
+    os.write(2, last_words.encode())
     os._exit(exit_code)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_training.data.trees import space_map, to_observations, tree_leaves, tree_map
+from rl_training.data.trees import batch_of_one, space_map, to_observations, tree_leaves, tree_map
 from rl_training.envs.masks import ACTION_MASK, has_choice, is_masked, joined
 from rl_training.envs.sources import EnvSource
 from rl_training.envs.types import Spaces
@@ -93,7 +93,6 @@ def evaluate_checkpoint(
         session.close()
 
 
-@torch.inference_mode()
 def predict(
     session: Session | LoadedPolicy,
     obs: Any,
@@ -106,17 +105,29 @@ def predict(
 
     A policy that was trained with action masks needs the mask that holds now, unless the observation has it.
     """
-    space = session.spaces.observation
-    obs = _with_mask(obs, action_mask, session.spaces)
-    batched = _is_batch(obs, space)
-    rows = _checked_rows(obs if batched else tree_map(lambda leaf: np.asarray(leaf)[None], obs), space)
-    count = len(tree_leaves(rows)[0])
+    rows, batched = checked_rows(session.spaces, obs, action_mask)
+    actions, after = act_on(session, rows, state=state, deterministic=deterministic)
+    return (actions if batched else actions[0]), after
+
+
+def checked_rows(spaces: Spaces, obs: Any, action_mask: Any = None) -> tuple[Any, bool]:
+    """(observations with the batch as first axis, whether they came as one); a ConfigError says what does not fit."""
+    obs = _with_mask(obs, action_mask, spaces)
+    batched = _is_batch(obs, spaces.observation)
+    return _checked_rows(obs if batched else batch_of_one(obs), spaces.observation), batched
+
+
+@torch.inference_mode()
+def act_on(
+    session: Session | LoadedPolicy, rows: Any, *, state: Any = None, deterministic: bool = True
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(actions, states after them) for observations that were checked."""
     policy = session.policy
+    count = len(tree_leaves(rows)[0])
     carried = policy.initial_state(count) if state is None else torch.as_tensor(state, device=policy.device)
     with session.kernels():
         acted = policy.act(to_observations(rows, policy.device), carried, deterministic=deterministic)
-    actions: NDArray[Any] = policy.env_actions(acted.actions.cpu().numpy())
-    return (actions if batched else actions[0]), acted.state.cpu().numpy()
+    return policy.env_actions(acted.actions.cpu().numpy()), acted.state.cpu().numpy()
 
 
 def _with_mask(obs: Any, mask: Any, spaces: Spaces) -> Any:
@@ -139,10 +150,17 @@ def _with_mask(obs: Any, mask: Any, spaces: Spaces) -> Any:
 
 def _is_batch(obs: Any, space: Any) -> bool:
     leaves = space_map(lambda leaf: leaf, space)
-    try:
-        return tree_leaves(tree_map(lambda sub, leaf: np.ndim(leaf) > len(sub.shape or ()), leaves, obs))[0]
-    except (KeyError, TypeError, IndexError) as error:
-        raise ConfigError(f"an observation must be a mapping with the keys {sorted(leaves)}") from error
+    if not _has_form(obs, leaves):
+        form = f"a mapping with the keys {sorted(leaves)}" if isinstance(leaves, Mapping) else "an array of numbers"
+        raise ConfigError(f"an observation must be {form}")
+    return tree_leaves(tree_map(lambda sub, leaf: np.ndim(leaf) > len(sub.shape or ()), leaves, obs))[0]
+
+
+def _has_form(obs: Any, leaves: Any) -> bool:
+    """Whether the observation has mappings where its space has, with the same keys."""
+    if not (isinstance(obs, Mapping) and isinstance(leaves, Mapping)):
+        return isinstance(obs, Mapping) == isinstance(leaves, Mapping)
+    return obs.keys() == leaves.keys() and all(_has_form(obs[key], leaves[key]) for key in leaves)
 
 
 def _checked_rows(rows: Any, space: Any) -> Any:

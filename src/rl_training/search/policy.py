@@ -11,22 +11,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_training.data.trees import Tree
+from rl_training.data.trees import Tree, to_tensors
 from rl_training.models.actor_critic import Acted
 from rl_training.models.muzero import PlanningModel
+from rl_training.models.sampled import SampledActions, SampledSearch
 from rl_training.ops.search import softmax, visit_policy, with_root_noise
 from rl_training.search.rules import Rule, gumbel, puct
-from rl_training.search.search import Roots, Searched, search
+from rl_training.search.search import Model, Roots, Searched, search
 
 SEARCH_POLICY = "search_policy"  # the name of the policy target among a rollout's extras
+SEARCH_ACTIONS = "search_actions"  # and of the actions that it is about, where they were sampled
 
 
 class Plan(NamedTuple):
     """The actions at `B` roots, the policies to learn, and the values of the roots."""
 
-    actions: NDArray[np.int64]
+    actions: NDArray[Any]
     policy: NDArray[np.floating]  # [B, A]
     values: NDArray[np.float32]
+    candidates: NDArray[Any] | None = None  # [B, A, …] the actions, where they were sampled
+
+    @property
+    def targets(self) -> dict[str, NDArray[Any]]:
+        """The columns that the policy learns from, by name."""
+        policy = {SEARCH_POLICY: self.policy.astype(np.float32)}
+        return policy if self.candidates is None else policy | {SEARCH_ACTIONS: self.candidates}
 
 
 class SearchPolicy(nn.Module):
@@ -57,23 +66,61 @@ class SearchPolicy(nn.Module):
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
         plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device))
-        actions, policy, values = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in plan)
-        return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy.float()})
+        known = to_tensors({"actions": plan.actions, "values": plan.values, **plan.targets}, self.device)
+        return Acted(known.pop("actions"), state, values=known.pop("values"), extras=known)
 
     @torch.no_grad()
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         """Acts without a search: the policy learns that all legal actions are alike, and values are the network's."""
         _, values, logits = self.model.root(obs)
+        if self.model.sampled is not None:
+            return self._sampled_randomly(values, state, self.model.sampled, generator)
         legal = (logits.softmax(-1) > 0.0).float()
         policy = legal / legal.sum(-1, keepdim=True)
         actions = torch.multinomial(policy, 1, generator=generator)[:, 0]
         return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy})
+
+    def _sampled_randomly(
+        self, values: Tensor, state: Tensor, sampled: SampledActions, generator: torch.Generator | None
+    ) -> Acted:
+        candidates = sampled.draw_evenly(len(values), generator, self.device)
+        even = values.new_full((len(values), sampled.count), 1.0 / sampled.count)
+        extras = {SEARCH_POLICY: even, SEARCH_ACTIONS: candidates}
+        return Acted(candidates[:, 0], state, values=values, extras=extras)
 
     @torch.no_grad()
     def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
         """Searches, without a generator free of noise and chance; another model may stand in for the policy's own."""
         model = self.model if model is None else model
         latents, values, logits = model.root(obs)
+        if model.sampled is not None:
+            return self._plan_sampled(model, model.sampled, latents, values, logits, rng)
+        return self._searched(model, latents, values, logits, rng)
+
+    def _plan_sampled(
+        self,
+        model: PlanningModel,
+        sampled: SampledActions,
+        latents: Tensor,
+        values: Tensor,
+        dist: Tensor,
+        rng: np.random.Generator | None,
+    ) -> Plan:
+        """Searches among samples; without a generator the same ones each time, the policy's likeliest among them."""
+        generator = torch.Generator(self.device).manual_seed(0 if rng is None else int(rng.integers(2**62)))
+        if rng is None:
+            candidates, logits = sampled.draw(dist, generator), values.new_zeros(len(values), sampled.count)
+            candidates[:, 0] = sampled.head.mode(dist)
+        else:
+            candidates, logits = sampled.explore(dist, generator)
+        among = SampledSearch(model, sampled, generator)
+        plan = self._searched(among, among.packed(latents, candidates), values, logits, rng)
+        known = candidates.cpu().numpy()
+        return plan._replace(actions=known[np.arange(len(known)), plan.actions], candidates=known)
+
+    def _searched(
+        self, model: Model, latents: Tensor, values: Tensor, logits: Tensor, rng: np.random.Generator | None
+    ) -> Plan:
         roots = Roots(latents, logits.float().cpu().numpy(), values.float().cpu().numpy())
         roots, rule = self.prepare(roots, rng)
         searched = search(
@@ -99,7 +146,8 @@ class SearchPolicy(nn.Module):
         return self.model.initial(obs)[1]
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        return actions + self.first_action
+        sampled = self.model.sampled
+        return actions + self.first_action if sampled is None else sampled.head.to_env(actions)
 
 
 class PUCTPolicy(SearchPolicy):

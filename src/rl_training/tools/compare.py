@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_training.experiment.logging import STEP_KEY
+from rl_training.experiment.rows import STEP_KEY
 from rl_training.experiment.runs import is_number
 from rl_training.runtime.readings import number_text
 from rl_training.tools.curves import Line, RunCurves, find_runs, group_runs, with_metric

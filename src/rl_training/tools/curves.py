@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.config import make_config, read_yaml
-from rl_training.experiment.logging import JSONL_NAME, STEP_KEY
+from rl_training.experiment.logging import JSONL_NAME
 from rl_training.experiment.presets import list_presets, load_preset
+from rl_training.experiment.rows import STEP_KEY
 from rl_training.experiment.runs import is_number, list_runs, parse_row
 
 SETTINGS = ("algo", "env_id", "env_kwargs", "wrappers", "num_envs", "algo_kwargs")

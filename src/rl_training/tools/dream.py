@@ -20,8 +20,11 @@ from rl_training.models.observation_codec import Seen
 from rl_training.models.rssm import Latent
 from rl_training.ops.transforms import symexp
 from rl_training.runtime.session import EVALUATION, Session, derive_seed
+from rl_training.tools.plot import FORMATS, check_format
+from rl_training.tools.record import video_writer
 
-FORMATS = (".png", ".svg", ".pdf")
+FILM_SIDE = 192  # pixels that a frame of a film has at least, of what happened and of what was expected each
+FILM_FPS = 5.0
 MAX_PANELS = 12
 STRIP_COLUMNS = 16
 
@@ -105,11 +108,41 @@ def _readable(seen: Seen) -> Seen:
     return Seen(symexp(seen.vector).cpu(), tuple(image.cpu() for image in seen.images))
 
 
+def write_dream(dreamt: Dream, output: Path | str) -> None:
+    """Writes a film (.gif) of images, or a plot of images and numbers, by what the file is called."""
+    if Path(output).suffix.lower() == ".gif":
+        film_dream(dreamt, Path(output))
+    else:
+        plot_dream(dreamt, output)
+
+
+def film_dream(dreamt: Dream, output: Path) -> None:
+    """Shows what happened on the left, what was expected on the right, and a line between them while the model sees."""
+    if not dreamt.happened.images:
+        raise ConfigError(f"{output}: a film needs observations with an image; plot to {', '.join(FORMATS)}")
+    frames = film_frames(dreamt)
+    make_writer = video_writer(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with make_writer(FILM_FPS) as writer:
+        for frame in frames:
+            writer.append_data(frame)
+
+
+def film_frames(dreamt: Dream) -> NDArray[np.uint8]:
+    """`[T, H, W, 3]`"""
+    sides = [_colours(seen.images[0]).clamp(0.0, 1.0) for seen in (dreamt.happened, dreamt.expected)]
+    steps, _, height, width = sides[0].shape
+    scale = -(-FILM_SIDE // max(height, width))
+    line = torch.zeros(steps, 3, height, 1)
+    line[: dreamt.context] = 1.0
+    film = torch.cat([sides[0], line, sides[1]], dim=-1)
+    film = film.repeat_interleave(scale, dim=-1).repeat_interleave(scale, dim=-2)
+    return (film.movedim(1, -1) * 255.0).round().to(torch.uint8).numpy()
+
+
 def plot_dream(dreamt: Dream, output: Path | str) -> None:
     """Numbers as curves, the first image as a strip: what happened, what was expected, the difference."""
-    output = Path(output)
-    if output.suffix.lower() not in FORMATS:
-        raise ConfigError(f"cannot plot to {output}: the name must end in {', '.join(FORMATS)}")
+    output = check_format(output)
     import_extra("matplotlib", "plot")
     from matplotlib.figure import Figure
 
@@ -142,10 +175,13 @@ def _draw_strips(panels: Any, dreamt: Dream) -> None:
     chosen = np.unique(np.linspace(0, len(happened) - 1, STRIP_COLUMNS).astype(int))
     strips = (happened, expected, (happened - expected).abs())
     for axes, name, images in zip(panels, ("happened", "expected", "difference"), strips, strict=True):
-        # Stacked frames are no colours: of those the newest is shown.
-        frames = [image if len(image) == 3 else image[-1:].expand(3, -1, -1) for image in images[chosen]]
-        axes.imshow(torch.cat(frames, dim=-1).movedim(0, -1).numpy(), interpolation="nearest")
+        axes.imshow(torch.cat([*_colours(images[chosen])], dim=-1).movedim(0, -1).numpy(), interpolation="nearest")
         axes.set_yticks([])
         axes.set_xticks([])
         axes.set_ylabel(name)
     panels[0].set_title(f"steps {', '.join(map(str, chosen))}; eyes closed after {dreamt.context}", fontsize=9)
+
+
+def _colours(images: Tensor) -> Tensor:
+    """Images `[T, C, H, W]` with three channels. Stacked frames are no colours: of those the newest is shown."""
+    return images if images.shape[1] == 3 else images[:, -1:].expand(-1, 3, -1, -1)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.actors import BoxActor
+from rl_training.models.box_scale import BoxScale
 from rl_training.models.dreamer import BoundedGaussianHead
 from rl_training.models.heads import CategoricalHead, GaussianHead, SquashedHead
-from rl_training.models.squashed import BoxScale
 
 
 class ShiftedActions(nn.Module):
@@ -59,17 +59,12 @@ def execution(policy: Any) -> nn.Module:
     if isinstance(head, CategoricalHead):
         return ShiftedActions(head.start)
     if isinstance(head, SquashedHead):
-        return nn.Sequential(nn.Tanh(), _in_bounds(head.gaussian))
+        return nn.Sequential(nn.Tanh(), _in_box(head.gaussian.scale))
     if isinstance(head, BoundedGaussianHead):
-        return nn.Sequential(nn.Hardtanh(), _in_bounds(head))
-    return _in_bounds(head) if isinstance(head, GaussianHead) else nn.Identity()
-
-
-def _in_bounds(head: GaussianHead) -> BoxActions:
-    scaled = (head._first + head._scale, head._scale) if head._scaled else (0.0, 1.0)
-    return BoxActions(scaled, (head._low, head._high), dtype=head._dtype, shape=head.action_shape)
+        return nn.Sequential(nn.Hardtanh(), _in_box(head.scale))
+    return _in_box(head.scale) if isinstance(head, GaussianHead) else nn.Identity()
 
 
 def _in_box(scale: BoxScale) -> BoxActions:
-    centre = scale._low + scale._half
-    return BoxActions((centre, scale._half), (scale._low, scale._high), dtype=scale.dtype, shape=scale.shape)
+    scaled = (scale.first + scale.half, scale.half) if scale.is_scaled else (0.0, 1.0)
+    return BoxActions(scaled, (scale.low, scale.high), dtype=scale.dtype, shape=scale.shape)

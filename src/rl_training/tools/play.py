@@ -10,8 +10,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rl_training.data.trees import to_observations, tree_map
+from rl_training.data.trees import batch_of_one, to_observations
 from rl_training.envs.factory import make_env
+from rl_training.envs.masks import ACTION_MASK
 from rl_training.errors import ConfigError
 from rl_training.runtime.session import EVALUATION, Session, derive_seed
 from rl_training.search.policy import Plan, SearchPolicy
@@ -26,9 +27,7 @@ def play_game(
 
     `side` 0 moves first. `show` is given the board, and with each of the policy's moves its search.
     """
-    policy = session.policy
-    if not isinstance(policy, SearchPolicy) or policy.params.players != 2:
-        raise ConfigError(f"play: the run's policy ({session.config.algo}) was not trained in a game with players: 2")
+    policy = game_policy(session)
     with closing(make_env(session.config.env_spec(session.env), render_mode="ansi")) as env:
         begin = derive_seed(session.config.seed, EVALUATION) if seed is None else seed
         obs, _ = env.reset(seed=begin)
@@ -45,9 +44,27 @@ def play_game(
         return reward
 
 
+def game_policy(session: Session) -> SearchPolicy:
+    """The policy of a run that was trained in a game for two."""
+    policy = session.policy
+    if not isinstance(policy, SearchPolicy) or policy.params.players != 2:
+        raise ConfigError(f"the run's policy ({session.config.algo}) was not trained in a game with players: 2")
+    return policy
+
+
+def legal_moves_in(obs: Any) -> list[int] | None:
+    """The moves that an observation says are legal; None if it says nothing."""
+    return np.flatnonzero(obs[ACTION_MASK]).tolist() if isinstance(obs, dict) and ACTION_MASK in obs else None
+
+
+def plan_in(obs: Any, policy: SearchPolicy) -> Plan:
+    """The search of one position."""
+    return policy.plan(to_observations(batch_of_one(obs), policy.device), None)
+
+
 def _asked_move(env: gym.Env, obs: Any, ask: Callable[[str], str]) -> int | None:
     """A legal move that the person names; None if they leave."""
-    legal = np.flatnonzero(obs["action_mask"]).tolist() if isinstance(obs, dict) and "action_mask" in obs else None
+    legal = legal_moves_in(obs)
     while True:
         answer = ask(f"your move {legal if legal is not None else env.action_space} (q leaves): ").strip().lower()
         if answer in LEAVE:
@@ -58,9 +75,8 @@ def _asked_move(env: gym.Env, obs: Any, ask: Callable[[str], str]) -> int | None
 
 @torch.inference_mode()
 def _planned_move(session: Session, policy: SearchPolicy, obs: Any, show: Callable[[str], None]) -> int:
-    rows = to_observations(tree_map(lambda leaf: np.asarray(leaf)[None], obs), policy.device)
     with session.kernels():
-        plan = policy.plan(rows, None)
+        plan = plan_in(obs, policy)
     show(told_plan(plan))
     return int(policy.env_actions(plan.actions)[0])
 

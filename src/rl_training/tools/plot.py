@@ -51,19 +51,29 @@ def plot_runs(
 
     `controls` is `auto`, `none` or names of logged columns; `by` groups runs as `group_runs` does.
     """
-    output = Path(output)
-    if output.suffix.lower() not in FORMATS:
-        raise ConfigError(f"cannot plot to {output}: the name must end in {', '.join(FORMATS)}")
+    output = check_format(output)
     matplotlib = import_extra("matplotlib", "plot")
     runs, without_rows = find_runs(paths)
     runs, without_metric = with_metric(runs, metric)
     with matplotlib.rc_context(STYLE):
         figure = learning_curves(runs, metric=metric, controls=controls, title=title, band=band, by=by)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix.lower())
-        figure.savefig(output, dpi=150, metadata=metadata)
+        save_figure(figure, output)
     points = sum(len(run.series(metric).steps) for run in runs)
     return Plotted([run.path for run in runs], without_rows, without_metric, points)
+
+
+def check_format(output: Path | str) -> Path:
+    output = Path(output)
+    if output.suffix.lower() not in FORMATS:
+        raise ConfigError(f"cannot plot to {output}: the name must end in {', '.join(FORMATS)}")
+    return output
+
+
+def save_figure(figure: Any, output: Path) -> None:
+    """Writes the figure; equal figures are equal files."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix.lower())
+    figure.savefig(output, dpi=150, metadata=metadata)
 
 
 def learning_curves(

@@ -213,5 +213,7 @@ def graphs_of(policy: Any, of_task: Spaces, *, deterministic: bool) -> Mapping[s
     """A policy's graphs by name: one, without a name, for whoever acts by a network; two for a planner."""
     if not isinstance(policy, SearchPolicy):
         return {"": PolicyGraph(policy, of_task, deterministic=deterministic)}
+    if policy.model.sampled is not None:
+        raise ConfigError(f"export: a planner that samples its actions, of {of_task.action}, cannot be written")
     root = RootGraph(policy.model, of_task)
     return {"root": root, "dynamics": DynamicsGraph(root)}

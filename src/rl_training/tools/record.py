@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.blame import told
-from rl_training.data.trees import to_observations, tree_map
+from rl_training.data.trees import batch_of_one, to_observations
 from rl_training.envs.factory import EnvSpec, choose_backend, make_env, make_envs
 from rl_training.envs.sources import is_instance
 from rl_training.errors import ConfigError, EnvironmentFault, import_extra
@@ -69,11 +69,11 @@ class RenderedEnv:
         self.fps = float(self.env.metadata.get("render_fps") or DEFAULT_FPS)
 
     def reset(self, seed: int) -> Any:
-        return _batch_of_one(self._guard(partial(self.env.reset, seed=seed))[0])
+        return batch_of_one(self._guard(partial(self.env.reset, seed=seed))[0])
 
     def step(self, actions: NDArray[Any]) -> Moved:
         obs, reward, terminated, truncated, _ = self._guard(partial(self.env.step, actions[0]))
-        return Moved(_batch_of_one(obs), float(reward), bool(terminated or truncated))
+        return Moved(batch_of_one(obs), float(reward), bool(terminated or truncated))
 
     def frame(self) -> Frame:
         image = self._guard(self.env.render)
@@ -205,7 +205,3 @@ def video_writer(output: Path) -> Callable[[float], Any]:
         # Even sizes are all that H.264 asks for; imageio would stretch frames to multiples of 16.
         return lambda fps: imageio.get_writer(output, fps=fps, macro_block_size=2)
     raise ConfigError(f"cannot record to {output}: the name must end in .mp4 or .gif")
-
-
-def _batch_of_one(obs: Any) -> Any:
-    return tree_map(lambda leaf: np.asarray(leaf)[None], obs)

@@ -13,8 +13,8 @@ import yaml
 
 from rl_training.errors import ConfigError
 from rl_training.experiment.files import naming_failures, replacing
-from rl_training.experiment.logging import STEP_KEY
 from rl_training.experiment.presets import ASSETS
+from rl_training.experiment.rows import STEP_KEY
 from rl_training.experiment.starts import read_starts
 from rl_training.runtime.readings import duration_text, number_text
 from rl_training.tools.compare import METRIC, Comparison, compare_curves, is_finished, runs_by_env, score_rows
@@ -86,7 +86,7 @@ def _body(runs: Sequence[RunCurves], found: Comparison, by: str | None) -> Itera
         yield "<h2>Probability of improvement</h2>"
         yield table([_improvement_row(each) for each in found.improvements])
     yield "<h2>Runs</h2>"
-    yield table([_run_row(run, found.metric) for run in runs])
+    yield table([run_row(run, found.metric) for run in runs])
     yield "<h2>Settings</h2>"
     for line in group_runs(runs):
         config = {key: value for key, value in line.runs[0].config.items() if key not in ("seed", "run_name")}
@@ -111,7 +111,7 @@ def _improvement_row(each: Any) -> dict[str, object]:
     return {"first": each.group, "second": each.over, "P(first > second)": f"{each.probability:.2f}", "95%": interval}
 
 
-def _run_row(run: RunCurves, metric: str) -> dict[str, object]:
+def run_row(run: RunCurves, metric: str) -> dict[str, object]:
     last = {name: run.series(name).values[-1:] for name in (metric, "seconds", "cpu_seconds", STEP_KEY)}
     seconds, cpu_seconds = (
         duration_text(last[name][0]) if len(last[name]) else "-" for name in ("seconds", "cpu_seconds")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from rl_training.tools.tune_results import TuneResult, write_results
 Pruning = Literal["median", "hyperband", "none"]
 EVALUATIONS = 10
 STUDY_NAME, DATABASE, SETTINGS = "study", "study.db", "study.yaml"
+OF_RAY = ("backend", "workers", "ray_address", "ray_mode")  # they say where trials run, not what is tried
 MISSED = 2  # a seed that never reaches the target counts as so many budgets
 
 
@@ -90,11 +92,22 @@ def tune(
     check_space(base, dimensions)
     with naming_failures(folder, ConfigError):
         folder.mkdir(parents=True, exist_ok=True)
+    outcomes = _outcomes(config, jobs)
+    base = {key: value for key, value in base.items() if config.backend != "ray" or key not in OF_RAY}
     with RunLock(folder):
         _keep_settings(folder, {"base": dict(base), "space": space, "objective": _plain(objective)})
         study = _open_study(optuna, folder, objective, pruning)
-        _Tuning(optuna, study, base, dimensions, folder, objective, trials, say or _in_silence).run(jobs)
+        _Tuning(optuna, study, base, dimensions, folder, objective, trials, say or _in_silence).run(outcomes)
         return write_results(optuna, study, folder, base=base, space=space, objective=_plain(objective))
+
+
+def _outcomes(config: TrainConfig, jobs: int) -> Callable[..., Any]:
+    """Where runs are made: in processes of this machine, or of Ray."""
+    if config.backend != "ray":
+        return partial(outcomes_side_by_side, jobs=jobs)
+    from rl_training.distributed.runs import outcomes_on_ray
+
+    return partial(outcomes_on_ray, jobs=jobs, address=config.ray_address)
 
 
 def _plain(objective: Objective) -> dict[str, Any]:
@@ -148,9 +161,8 @@ class _Tuning:
     scores: dict[int, dict[int, float]] = field(default_factory=dict)  # by the trial's number and the seed's index
     over: set[int] = field(default_factory=set)
 
-    def run(self, jobs: int) -> None:
-        outcomes = outcomes_side_by_side(self.configs(), jobs=jobs, tell=self.tell, train=train_or_resume)
-        for number, outcome in outcomes:
+    def run(self, outcomes: Callable[..., Iterator[tuple[int, TrainResult | RLTrainingError]]]) -> None:
+        for number, outcome in outcomes(self.configs(), tell=self.tell, train=train_or_resume):
             trial, index, config = self.runs[number]
             if trial.number in self.over:
                 continue

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core import event
 from numba.core.caching import IndexDataCacheFile
+
+from rl_training.kernels.tools.compiling import compiling_begins
 
 FunctionT = TypeVar("FunctionT")
 
@@ -25,6 +28,20 @@ def _digest_of_sources() -> str:
 
 
 SOURCES = _digest_of_sources()
+
+
+class _Compiling(event.Listener):
+    """Numba notifies it of what it did not find on disk."""
+
+    def on_start(self, compiling: Any) -> None:
+        if compiling.data["dispatcher"].py_func.__module__.startswith("rl_training."):
+            compiling_begins()
+
+    def on_end(self, compiling: Any) -> None:
+        """Nobody waits for it."""
+
+
+event.register("numba:compile", _Compiling())
 
 
 def _compiled(function: Any, **options: Any) -> Any:

@@ -1,0 +1,29 @@
+"""Augmented images as indices: `sources` name, for each pixel of the new image, the pixel of the old one it shows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Indices = NDArray[np.int64]
+
+
+def symmetry_sources(height: int, width: int, *, turns: bool) -> Indices:
+    """`[S, H · W]`: a board as it is and mirrored, and with `turns` each of the two turned by quarters."""
+    board = np.arange(height * width).reshape(height, width)
+    quarters = range(4 if turns else 1)
+    return np.stack([np.rot90(one, quarter).reshape(-1) for one in (board, board[:, ::-1]) for quarter in quarters])
+
+
+def shift_sources(height: int, width: int, offsets: Indices) -> Indices:
+    """`[B, H · W]`: images shifted by `offsets` `[B, 2]`, up and to the left; their edges are repeated."""
+    rows = np.clip(np.arange(height) + offsets[:, :1], 0, height - 1)
+    columns = np.clip(np.arange(width) + offsets[:, 1:], 0, width - 1)
+    return (rows[:, :, None] * width + columns[:, None, :]).reshape(len(offsets), height * width)
+
+
+def moved_pixels(images: Tensor, sources: Tensor) -> Tensor:
+    """Images `[…, B, C, H, W]` with the pixels that `sources` `[B, H · W]` name."""
+    rows = images.flatten(-2)
+    return rows.gather(-1, sources[:, None].expand(rows.shape)).reshape(images.shape)
