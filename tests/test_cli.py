@@ -349,3 +349,13 @@ def test_off_is_a_word_on_the_command_line_and_in_yaml(capsys: pytest.CaptureFix
         code, out, _ = run_cli(capsys, "train", *given, "--dry-run", "--json")
         assert code == 0
         assert json.loads(out)["kernels"] == "off"
+
+
+@pytest.mark.parametrize(("verb", "code"), [(["list", "--json"], 0), (["show", "ppo/absent", "--json"], 2)])
+def test_a_reader_that_has_left_is_no_fault(verb: list[str], code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "rl_training", *verb]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, "Traceback" in done.stderr, "BrokenPipe" in done.stderr) == (code, False, False)

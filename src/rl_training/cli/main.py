@@ -200,8 +200,16 @@ def _failed(error: Exception, message: str, exit_code: int, arguments: Sequence[
         traceback.print_exception(error)
     print(message if isinstance(error, StoppedBySignal) else f"error: {message}", file=sys.stderr)
     if "--json" in arguments:
-        print(json.dumps({"error": message, "exit_code": exit_code}))
+        _tell(json.dumps({"error": message, "exit_code": exit_code}))
     return exit_code
+
+
+def _tell(text: str) -> None:
+    """Prints to whoever still reads: that a reader has left (`| head`) is no fault of the verb."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
 
 
 def _run(name: str, verb: Verb, arguments: list[str]) -> int:
@@ -209,7 +217,7 @@ def _run(name: str, verb: Verb, arguments: list[str]) -> int:
     args = _parsed(_verb_parser(name, verb, module), module, arguments)
     with _stdout_kept_clean() if args.json else nullcontext():
         answer = module.run(args)
-    print(json.dumps(answer.data) if args.json else answer.text)
+    _tell(json.dumps(answer.data) if args.json else answer.text)
     return answer.exit_code
 
 
