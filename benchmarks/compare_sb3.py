@@ -1,4 +1,4 @@
-"""Ours against Stable-Baselines3 on the same work, in alternating processes: `python -m benchmarks.compare_sb3`.
+"""Ours against Stable-Baselines3, or another peer, on the same work, in alternating processes.
 
 The figures go to a marked section of `docs/benchmarks.md`. Ratios are medians over rounds: in a round every
 measurement is taken once, so that whatever else the machine does falls on all of them alike.
@@ -22,7 +22,7 @@ from benchmarks.families import FAMILIES, Case, Family
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 PYTHON = ROOT / ".venv-bench" / "bin" / "python"
-COLUMNS = ("envs", "ours", "steps per CPU s", "SB3", "CPU ratio", "wall ratio", "bar")
+COLUMNS = ("envs", "ours", "steps per CPU s", "theirs", "CPU ratio", "wall ratio", "bar")
 FLOOR_COLUMNS = ("floor", "of the floor")
 FLOOR = (
     " The floor is the same number of environment steps, forward passes and optimiser steps, with our networks in "
@@ -43,33 +43,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--family", choices=FAMILIES, default="ppo")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="alternating repeats [5]")
-    parser.add_argument("--no-memory", action="store_true", help="leave out the long run that watches memory")
     parser.add_argument("--no-page", action="store_true", help=f"print only, leave {PAGE.relative_to(ROOT)} alone")
     args = parser.parse_args()
     family = FAMILIES[args.family]
     rounds = [measure_round(family, number, args.rounds) for number in range(1, args.rounds + 1)]
-    text = report(family, rounds, memory={} if args.no_memory else work(family, Job("memory", 8, "auto")))
+    text = report(family, rounds, memory=work(family, Job("memory", 8, "auto")) if family.watches_memory else {})
     print(text)
     if not args.no_page:
         write_section(PAGE, f"bench:{family.name}", text)
-    return 0 if all(cpu_ratio(case, rounds) >= case.bar for case in family.cases) else 1
+    return 0 if all(cpu_ratio(family, case, rounds) >= case.bar for case in family.cases) else 1
 
 
 def jobs(family: Family) -> list[Job]:
     """Each measurement once, ours and theirs side by side."""
     kinds = (ours, theirs, floor) if family.has_floor else (ours, theirs)
-    return list(dict.fromkeys(kind(case) for case in family.cases for kind in kinds))
+    return list(dict.fromkeys(kind(family, case) for case in family.cases for kind in kinds))
 
 
-def ours(case: Case) -> Job:
+def ours(_family: Family, case: Case) -> Job:
     return Job("ours", case.envs, case.backend)
 
 
-def theirs(case: Case) -> Job:
-    return Job("sb3", case.envs, "sync")
+def theirs(family: Family, case: Case) -> Job:
+    return Job(family.runner, case.envs, "sync")
 
 
-def floor(case: Case) -> Job:
+def floor(_family: Family, case: Case) -> Job:
     return Job("floor", case.envs, case.backend)
 
 
@@ -106,8 +105,8 @@ def ratio(fast: Job, slow: Job, rounds: list[Round], clock: str) -> float:
     return median(a["steps"] / a[clock] / (b["steps"] / b[clock]) for a, b in pairs)
 
 
-def cpu_ratio(case: Case, rounds: list[Round]) -> float:
-    return ratio(ours(case), theirs(case), rounds, "cpu_seconds")
+def cpu_ratio(family: Family, case: Case, rounds: list[Round]) -> float:
+    return ratio(ours(family, case), theirs(family, case), rounds, "cpu_seconds")
 
 
 def report(family: Family, rounds: list[Round], memory: dict[str, float]) -> str:
@@ -117,8 +116,8 @@ def report(family: Family, rounds: list[Round], memory: dict[str, float]) -> str
     lines = [
         f"{date.today()}, {machine}; {versions}.",
         "",
-        f"The work: {family.algo} on {family.env_id}, {family.work}. Ours logs to its files, "
-        f"{family.peer.replace(':', '.')} steps a DummyVecEnv; nothing is evaluated or saved."
+        f"The work: {family.algo} on {family.env_id}, {family.work}. Ours {family.our_note}, "
+        f"{family.peer.replace(':', '.')} {family.note}; nothing is evaluated or saved."
         + (FLOOR if family.has_floor else ""),
         "",
         f"| {' | '.join(columns)} |",
@@ -133,19 +132,19 @@ def report(family: Family, rounds: list[Round], memory: dict[str, float]) -> str
 
 
 def table_row(family: Family, case: Case, rounds: list[Round]) -> str:
-    cpu = cpu_ratio(case, rounds)
+    our, their, cpu = ours(family, case), theirs(family, case), cpu_ratio(family, case, rounds)
     cells = [
         str(case.envs),
         case.backend,
-        f"{speed(ours(case), rounds):,.0f}",
-        f"{speed(theirs(case), rounds):,.0f}",
+        f"{speed(our, rounds):,.0f}",
+        f"{speed(their, rounds):,.0f}",
         f"{cpu:.2f}",
-        f"{ratio(ours(case), theirs(case), rounds, 'wall_seconds'):.2f}",
+        f"{ratio(our, their, rounds, 'wall_seconds'):.2f}",
         f"{'met' if cpu >= case.bar else 'missed'}: {case.bar:g}",
     ]
     if family.has_floor:
-        share = ratio(ours(case), floor(case), rounds, "cpu_seconds")
-        cells += [f"{speed(floor(case), rounds):,.0f}", f"{share:.0%}"]
+        least = floor(family, case)
+        cells += [f"{speed(least, rounds):,.0f}", f"{ratio(our, least, rounds, 'cpu_seconds'):.0%}"]
     return f"| {' | '.join(cells)} |"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 
@@ -36,6 +36,11 @@ class Family:
     least_iterations: int = 10  # that are timed, so that their noise averages out
     normalizes: bool = False  # observations and rewards, by running statistics
     has_floor: bool = False  # whether `peers.floor` is the floor of this work
+    watches_memory: bool = False  # over a long run of ours
+    runner: str = "sb3"  # the function of `benchmarks.peers` that does the peer's work
+    our_note: str = "logs to its files"
+    note: str = "steps a DummyVecEnv"  # how the peer does it
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # of our environment
     replays: str = ""  # what an update replays, where updates are no passes over the rollout
 
     @property
@@ -72,7 +77,53 @@ PPO = Family(
     },
     cases=(Case(8, "sync", 2.5), Case(8, "auto", 4.0), Case(64, "auto", 3.0)),
     has_floor=True,
+    watches_memory=True,
 )
+
+# A whole loop in JAX, with the environment inside of it: the ceiling rather than a rival.
+PPO_REJAX = replace(
+    PPO,
+    name="ppo_rejax",
+    peer="rejax:PPO",
+    peer_package="rejax",
+    theirs=lambda envs: {"num_steps": 128, "num_epochs": 4, "num_minibatches": 4},
+    cases=(Case(8, "auto", 0.6), Case(64, "auto", 1.0), Case(512, "auto", 1.0)),
+    timed_steps=400_000,
+    has_floor=False,
+    watches_memory=False,
+    runner="rejax",
+    note="is one compiled function, with gymnax's CartPole in it; its compilation is not timed",
+)
+
+# Atari as in Mnih et al. (2015) and Schulman et al. (2017).
+PPO_PONG = Family(
+    name="ppo_pong",
+    algo="ppo",
+    peer="stable_baselines3:PPO",
+    peer_package="stable-baselines3",
+    env_id="ALE/Pong-v5",
+    env_kwargs={"repeat_action_probability": 0.0},
+    policy="CnnPolicy",
+    rollout_steps=128,
+    epochs=4,
+    minibatches=4,
+    ours=lambda envs: {"rollout_steps": 128, "update_epochs": 4, "num_minibatches": 4},
+    theirs=lambda envs: {"n_steps": 128, "n_epochs": 4, "batch_size": 128 * envs // 4},
+    cases=(Case(8, "auto", 1.8),),
+    warmup_iterations=1,
+    timed_steps=2_048,
+    least_iterations=2,
+    runner="sb3_atari",
+    note="steps a DummyVecEnv of Atari's wrappers with four stacked frames",
+)
+
+PPO_PONG_BFLOAT16 = replace(
+    PPO_PONG,
+    name="ppo_pong_bfloat16",
+    ours=lambda envs: {**PPO_PONG.ours(envs), "precision": "bfloat16"},
+    our_note="has `precision: bfloat16` and logs to its files",
+)
+PPO_BREAKOUT_BFLOAT16 = replace(PPO_PONG_BFLOAT16, name="ppo_breakout_bfloat16", env_id="ALE/Breakout-v5")
 
 A2C = Family(
     name="a2c",
@@ -85,6 +136,7 @@ A2C = Family(
     ours=lambda envs: {},  # the defaults of both are the same
     theirs=lambda envs: {"policy_kwargs": {"net_arch": [64, 64]}},
     cases=(Case(8, "sync", 3.0), Case(8, "auto", 3.0)),
+    watches_memory=True,
 )
 
 TRPO = Family(
@@ -166,6 +218,7 @@ A2C_HALFCHEETAH = replace(
     cases=(Case(8, "sync", 3.0),),
     timed_steps=20_000,
     normalizes=True,
+    watches_memory=False,
 )
 
 TRPO_HALFCHEETAH = replace(
@@ -235,5 +288,20 @@ DQN = Family(
     timed_steps=20_000,
 )
 
-_ALL = (PPO, A2C, TRPO, RECURRENT_PPO, PPO_HALFCHEETAH, A2C_HALFCHEETAH, TRPO_HALFCHEETAH, SAC, TD3, DQN)
+_ALL = (
+    PPO,
+    PPO_REJAX,
+    PPO_PONG,
+    PPO_PONG_BFLOAT16,
+    PPO_BREAKOUT_BFLOAT16,
+    A2C,
+    TRPO,
+    RECURRENT_PPO,
+    PPO_HALFCHEETAH,
+    A2C_HALFCHEETAH,
+    TRPO_HALFCHEETAH,
+    SAC,
+    TD3,
+    DQN,
+)
 FAMILIES = {family.name: family for family in _ALL}

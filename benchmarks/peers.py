@@ -69,6 +69,7 @@ def our_config(family: Family, envs: int, backend: str, folder: str) -> dict[str
     return {
         "algo": family.algo,
         "env_id": family.env_id,
+        "env_kwargs": dict(family.env_kwargs),
         "num_envs": envs,
         "backend": backend,
         "threads": 1,
@@ -83,9 +84,27 @@ def our_config(family: Family, envs: int, backend: str, folder: str) -> dict[str
 
 def sb3(family: Family, envs: int, _backend: str) -> Measurement:
     """`learn` on a DummyVecEnv, as its documentation does it."""
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
+
+    vector = make_vec_env(family.env_id, envs)
+    return _learned_by_sb3(family, envs, VecNormalize(vector) if family.normalizes else vector)
+
+
+def sb3_atari(family: Family, envs: int, _backend: str) -> Measurement:
+    import ale_py
+    import gymnasium as gym
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    gym.register_envs(ale_py)
+    # The wrappers skip frames; the environment itself would, too.
+    vector = make_atari_env(family.env_id, envs, env_kwargs={**family.env_kwargs, "frameskip": 1})
+    return _learned_by_sb3(family, envs, VecFrameStack(vector, 4))
+
+
+def _learned_by_sb3(family: Family, envs: int, vector: Any) -> Measurement:
+    from stable_baselines3.common.callbacks import BaseCallback
 
     watch = Stopwatch(family.warmup_iterations, family.iterations(envs))
 
@@ -98,12 +117,31 @@ def sb3(family: Family, envs: int, _backend: str) -> Measurement:
 
     module, _, name = family.peer.partition(":")
     algorithm = getattr(importlib.import_module(module), name)
-    vector = make_vec_env(family.env_id, envs)
-    if family.normalizes:
-        vector = VecNormalize(vector)
     model = algorithm(family.policy, vector, device="cpu", **family.theirs(envs))
     model.learn(NEVER, callback=Watch())
     return watch.measurement()
+
+
+def rejax(family: Family, envs: int, _backend: str) -> Measurement:
+    """The whole training as one compiled call, which is timed from its first step to its last."""
+    import jax
+    from rejax import PPO
+
+    steps = family.iterations(envs) * family.rollout_steps * envs
+    algorithm = PPO.create(
+        env=family.env_id,
+        num_envs=envs,
+        total_timesteps=steps,
+        eval_freq=steps,
+        skip_initial_evaluation=True,
+        agent_kwargs={"hidden_layer_sizes": (64, 64), "activation": "tanh"},
+        **family.theirs(envs),
+    )
+    algorithm = algorithm.replace(eval_callback=lambda *_: ())
+    train = jax.jit(algorithm.train).lower(jax.random.PRNGKey(0)).compile()
+    cpu, wall = time.process_time(), time.perf_counter()
+    jax.block_until_ready(train(jax.random.PRNGKey(0)))
+    return Measurement(steps, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def floor(family: Family, envs: int, backend: str) -> Measurement:
@@ -178,7 +216,13 @@ def _bare_envs(env_id: str, count: int, backend: str) -> Callable[[], Any]:
     return step_each
 
 
-PEERS: dict[str, Callable[[Family, int, str], Measurement]] = {"ours": ours, "sb3": sb3, "floor": floor}
+PEERS: dict[str, Callable[[Family, int, str], Measurement]] = {
+    "ours": ours,
+    "sb3": sb3,
+    "sb3_atari": sb3_atari,
+    "rejax": rejax,
+    "floor": floor,
+}
 
 
 def memory(family: Family, envs: int, backend: str, at: tuple[int, ...] = (50_000, 500_000)) -> dict[str, float]:
