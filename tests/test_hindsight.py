@@ -15,7 +15,7 @@ from goal_envs import BitFlip, GoalEnv, PointReach
 from probing import probed
 from rl_training.data.hindsight import Hindsight
 from rl_training.data.replay import StreamReplay
-from rl_training.envs.factory import EnvSpec
+from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.goals import GoalRewards
 from rl_training.errors import ConfigError, EnvironmentFault
 from rl_training.experiment.checkpointing import load_checkpoint
@@ -196,3 +196,35 @@ def test_a_function_that_fails_is_named() -> None:
 
     with pytest.raises(EnvironmentFault, match=r"compute_reward of .*Broken failed: KeyError"):
         opened(Broken)
+
+
+# ---- EnvPool's Fetch
+
+
+@pytest.mark.parametrize("name", ["FetchReach-v4", "FetchReachDense-v4"])
+def test_fetch_through_envpool_pays_by_the_rule_that_hindsight_asks(name: str) -> None:
+    pytest.importorskip("envpool")
+    spec = EnvSpec(f"envpool/{name}")
+    goals, envs = GoalRewards(spec), make_envs(spec, 8)
+    obs, paid, said = envs.reset(0), [], []
+    for _ in range(20):
+        way = obs["desired_goal"] - obs["achieved_goal"]
+        step = envs.step(np.pad(10.0 * way, ((0, 0), (0, 1))).clip(-1, 1).astype(np.float32))
+        obs = step.obs
+        paid.append(step.rewards)
+        said.append(goals.rewards(obs["achieved_goal"], obs["desired_goal"]))
+    assert paid[0].max() < -0.05 < paid[-1].max()  # the arm came to its goal
+    np.testing.assert_allclose(said, paid, atol=1e-5)
+    envs.close()
+
+
+def test_fetch_through_envpool_tells_whether_it_succeeded() -> None:
+    pytest.importorskip("envpool")
+    session = probed("sac", "envpool/FetchReach-v4", 128, her_ratio=0.8, learning_starts=64, batch_size=16)
+    assert 0.0 <= session.evaluate(4).summary()["success_rate"] <= 1.0
+
+
+def test_goals_of_envpool_whose_rule_is_not_known_are_refused() -> None:
+    pytest.importorskip("envpool")
+    with pytest.raises(ConfigError, match="only Fetch's can say what a goal pays, not envpool/HandManipulateEgg"):
+        probed("sac", "envpool/HandManipulateEgg-v1", 64, her_ratio=0.5)

@@ -50,6 +50,9 @@ class CriticParams(OffPolicyParams):
     batch_size: PositiveInt = Field(256)
     replay_capacity: PositiveInt = Field(1_000_000)
     random_steps: int = Field(1_000, ge=0)
+    noise_correlation: float = Field(
+        0.0, ge=0, lt=1, description="how much of its exploration noise a step keeps of the step before; 0: white noise"
+    )
     num_critics: PositiveInt = Field(2, description="networks that value actions; the least of them counts")
     policy_interval: PositiveInt = Field(1, description="updates of the critics for each of the policy")
     num_quantiles: PositiveInt = Field(1, description="of each critic; 1: it learns the mean of the return alone")

@@ -1669,6 +1669,7 @@ class SAC(Agent):
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        noise_correlation: how much of its exploration noise a step keeps of the step before; 0: white noise
         num_critics: networks that value actions; the least of them counts
         policy_interval: updates of the critics for each of the policy
         num_quantiles: of each critic; 1: it learns the mean of the return alone
@@ -1721,6 +1722,7 @@ class SAC(Agent):
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
+        noise_correlation: float = 0.0,
         num_critics: int = 2,
         policy_interval: int = 1,
         num_quantiles: int = 1,
@@ -1766,6 +1768,7 @@ class TD3(Agent):
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
+        noise_correlation: how much of its exploration noise a step keeps of the step before; 0: white noise
         num_critics: networks that value actions; the least of them counts
         policy_interval: updates of the critics for each of the policy
         num_quantiles: of each critic; 1: it learns the mean of the return alone
@@ -1818,6 +1821,7 @@ class TD3(Agent):
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
+        noise_correlation: float = 0.0,
         num_critics: int = 2,
         policy_interval: int = 2,
         num_quantiles: int = 1,

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from rl_training.blame import told
 from rl_training.data.hindsight import ACHIEVED, DESIRED
-from rl_training.envs.factory import EnvSpec, make_env
+from rl_training.envs.factory import EnvSpec, choose_backend, make_env
+from rl_training.envs.fetch import FetchEnv, is_fetch
+from rl_training.envs.suites import ENVPOOL
 from rl_training.errors import ConfigError, EnvironmentFault
 
 REWARD, TERMINATED = "compute_reward", "compute_terminated"
@@ -28,6 +30,17 @@ def has_goals(space: gym.Space) -> bool:
     return achieved is not None and desired is not None and achieved.shape == desired.shape
 
 
+def _judge(spec: EnvSpec) -> gym.Env:
+    """An environment to ask."""
+    if choose_backend(spec) != ENVPOOL:
+        return make_env(spec)
+    if not is_fetch(spec.name):
+        raise ConfigError(
+            f"her_ratio: of EnvPool's environments only Fetch's can say what a goal pays, not {spec.name}"
+        )
+    return FetchEnv(spec.name, spec.kwargs)
+
+
 class GoalRewards:
     """Asks an environment of its own, which it steps only once, what reaching a goal pays and whether it ends."""
 
@@ -35,7 +48,7 @@ class GoalRewards:
         self._name = spec.name
         if spec.tasks:
             raise ConfigError("her_ratio is for one environment, and there are several tasks; leave it out")
-        self._env = make_env(spec)
+        self._env = _judge(spec)
         space = self._env.observation_space
         if not has_goals(space):
             raise ConfigError(f"her_ratio: observations of {spec.name} have no {ACHIEVED} and {DESIRED}; leave it out")

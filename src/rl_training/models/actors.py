@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
 from rl_training.models.actor_critic import Acted
+from rl_training.models.exploration import ExplorationNoise, as_uniform
 from rl_training.models.heads import CategoricalHead
 from rl_training.models.masking import ObsView
 from rl_training.models.squashed import SquashedGaussian, bounded_scale
@@ -52,7 +53,7 @@ class Actor(nn.Module):
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
         features = self.read(obs)
-        return Acted(self.mode(features) if deterministic else self.explore(features, generator), state)
+        return Acted(self.mode(features), state) if deterministic else self.explore(features, state, generator)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         return Acted(self.random(len(state), generator), state)
@@ -65,7 +66,7 @@ class Actor(nn.Module):
     def mode(self, features: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor: ...
+    def explore(self, features: Tensor, state: Tensor, generator: torch.Generator | None) -> Acted: ...
 
     @abstractmethod
     def random(self, rows: int, generator: torch.Generator | None) -> Tensor: ...
@@ -78,10 +79,28 @@ class Actor(nn.Module):
 
 
 class BoxActor(Actor):
-    def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
+    def __init__(self, spaces: Spaces, torso: TorsoOptions, *, noise_correlation: float) -> None:
         scale = bounded_scale(spaces.action)
         super().__init__(spaces, torso)
         self.scale = scale
+        self.noise = ExplorationNoise(scale.size, noise_correlation)
+
+    def initial_state(self, batch: int) -> Tensor:
+        return torch.zeros(batch, self.noise.state_size, device=self.device)
+
+    def explore(self, features: Tensor, state: Tensor, generator: torch.Generator | None) -> Acted:
+        noise, state = self.noise.draw(state, generator)
+        return Acted(self.disturbed(features, noise), state)
+
+    @abstractmethod
+    def disturbed(self, features: Tensor, noise: Tensor) -> Tensor:
+        """The actions that standard normal `noise` leads to."""
+
+    def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
+        if not self.noise.correlation:
+            return super().act_randomly(obs, state, generator=generator)
+        noise, state = self.noise.draw(state, generator)
+        return Acted(as_uniform(noise), state)
 
     def random(self, rows: int, generator: torch.Generator | None) -> Tensor:
         return 2.0 * torch.rand(rows, self.scale.size, generator=generator, device=self.device) - 1.0
@@ -98,8 +117,8 @@ class BoxActor(Actor):
 class GaussianActor(BoxActor):
     """Samples from the tanh of a Gaussian."""
 
-    def __init__(self, spaces: Spaces, torso: TorsoOptions) -> None:
-        super().__init__(spaces, torso)
+    def __init__(self, spaces: Spaces, torso: TorsoOptions, *, noise_correlation: float) -> None:
+        super().__init__(spaces, torso, noise_correlation=noise_correlation)
         self.head = SquashedGaussian(self.torso.out_features, self.scale.size)
         self.target_entropy = -float(self.scale.size)
 
@@ -110,8 +129,9 @@ class GaussianActor(BoxActor):
     def mode(self, features: Tensor) -> Tensor:
         return self.head.mode(features)
 
-    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
-        return self.head.sample(features, generator)[0]
+    def disturbed(self, features: Tensor, noise: Tensor) -> Tensor:
+        mean, log_std = self.head(features)
+        return (mean + log_std.exp() * noise).tanh()
 
     def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates:
         return self.only(*self.head.sample(self.torso(obs), generator))
@@ -121,7 +141,7 @@ class PointActor(BoxActor):
     """One action of each state, the tanh of a linear layer; it explores by Gaussian noise. It reads its parameters."""
 
     def __init__(self, spaces: Spaces, torso: TorsoOptions, params: Any) -> None:
-        super().__init__(spaces, torso)
+        super().__init__(spaces, torso, noise_correlation=params.noise_correlation)
         self.linear = nn.Linear(self.torso.out_features, self.scale.size)
         self.params = params
 
@@ -135,10 +155,8 @@ class PointActor(BoxActor):
     def mode(self, features: Tensor) -> Tensor:
         return self.linear(features).tanh()
 
-    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
-        actions = self.mode(features)
-        noise = torch.empty_like(actions).normal_(generator=generator)
-        return (actions + self.params.exploration_noise * noise).clamp_(-1.0, 1.0)
+    def disturbed(self, features: Tensor, noise: Tensor) -> Tensor:
+        return (self.mode(features) + self.params.exploration_noise * noise).clamp_(-1.0, 1.0)
 
     def candidates(self, obs: Tree, generator: torch.Generator | None) -> Candidates:
         actions = self.mode(self.torso(obs))
@@ -170,8 +188,8 @@ class CategoricalActor(Actor):
     def mode(self, features: Tensor) -> Tensor:
         return self.head.mode(features)
 
-    def explore(self, features: Tensor, generator: torch.Generator | None) -> Tensor:
-        return self.head.sample(features, generator)
+    def explore(self, features: Tensor, state: Tensor, generator: torch.Generator | None) -> Acted:
+        return Acted(self.head.sample(features, generator), state)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         if not self.view.is_masked:
@@ -190,7 +208,8 @@ class CategoricalActor(Actor):
         return self.head.to_env(actions)
 
 
-def make_actor(spaces: Spaces, torso: TorsoOptions) -> GaussianActor | CategoricalActor:
+def make_actor(spaces: Spaces, torso: TorsoOptions, *, noise_correlation: float) -> GaussianActor | CategoricalActor:
     """The stochastic actor of an action space."""
-    kind = CategoricalActor if isinstance(spaces.action, gym_spaces.Discrete) else GaussianActor
-    return kind(spaces, torso)
+    if isinstance(spaces.action, gym_spaces.Discrete):
+        return CategoricalActor(spaces, torso)
+    return GaussianActor(spaces, torso, noise_correlation=noise_correlation)

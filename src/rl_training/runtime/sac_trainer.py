@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from gymnasium.spaces import Discrete
+
 from rl_training.algorithms.sac import SAC, SACParams
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
@@ -22,9 +24,14 @@ class SACLearner(OffPolicyLearner):
     algorithm: SAC
 
     @classmethod
+    def idle(cls, spaces: Spaces) -> dict[str, str]:
+        without_noise = {"noise_correlation": "on Discrete actions"} if isinstance(spaces.action, Discrete) else {}
+        return super().idle(spaces) | without_noise
+
+    @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> SAC:
         torso = cls.torso_options(params)
-        actor = make_actor(spaces, torso)
+        actor = make_actor(spaces, torso, noise_correlation=params.noise_correlation)
         if isinstance(actor, CategoricalActor) and params.num_quantiles > 1:
             raise ConfigError("num_quantiles: quantiles need a Box of actions; leave it out, or use DQN's distribution")
         return SAC(actor, Critics(spaces, options_from(CriticOptions, params, torso=torso)), params)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from rl_training.envs.masks import ACTION_MASK, is_masked, without_mask
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.actor_critic import Acted
+from rl_training.models.actors import BoxActor
 from rl_training.models.noisy import NoisyLinear
 from rl_training.search.policy import SearchPolicy
 from rl_training.tools.execution import execution
@@ -135,7 +137,7 @@ class PolicyGraph(Graph):
     def inputs(self, obs: Tree, state: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """The inputs for observations and memories, with new chances."""
         noise = torch.rand(len(state), self.noise_size, generator=generator)
-        extra = [part for part in (state, noise) if part.shape[1]]
+        extra = [part for part, size in ((state, self.state_size), (noise, self.noise_size)) if size]
         return (*pick(obs, self.leaves), *extra)
 
     def _count_noise(self) -> int:
@@ -145,8 +147,13 @@ class PolicyGraph(Graph):
 
 
 def quiet_copy(policy: Any, *, deterministic: bool = True) -> Any:
-    """The policy on the CPU, in evaluation mode, with plain layers in place of those that draw their own weights."""
+    """The policy on the CPU, in evaluation mode, with plain layers in place of those that draw their own weights.
+
+    Who never explores carries no noise from step to step either.
+    """
     copied = copy.deepcopy(policy).cpu().eval().requires_grad_(False)
+    if deterministic and isinstance(copied, BoxActor):
+        copied.noise = replace(copied.noise, correlation=0.0)
     for parameter in copied.parameters():  # which were views of an optimizer's one tensor
         parameter.data = parameter.data.clone()
     for module in list(copied.modules()):
