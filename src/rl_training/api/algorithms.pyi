@@ -1476,7 +1476,9 @@ class ScaleZero(Agent):
         balance_coef: weight of using all experts alike
         adapter_stages: stages of low-rank changes to a frozen transformer
         adapter_rank: of a low-rank change
-        stage_updates: updates before the next stage begins
+        stage_updates: updates after which the next stage begins at the latest
+        target_returns: mean return of 20 training episodes at which a task is solved: one for all, or one by task; default: no task ever is
+        solved_share: windows of a solved task for one of an unsolved task
     """
 
     algo: ClassVar[str]
@@ -1543,6 +1545,8 @@ class ScaleZero(Agent):
         adapter_stages: int = 0,
         adapter_rank: int = 8,
         stage_updates: int = 5000,
+        target_returns: float | dict[str, float] | None = None,
+        solved_share: float = 0.25,
         **run: Unpack[RunKeys],
     ) -> None: ...
 
