@@ -63,14 +63,14 @@ MUTANTS = [
     Mutant(
         "a deterministic action is searched with noise",
         "search/policy.py",
-        "self.plan(obs, None if deterministic else _numpy_generator(generator, self.device))",
-        "self.plan(obs, _numpy_generator(generator, self.device))",
+        "self.plan(obs, None if deterministic else _numpy_generator(generator, self.device), state=state)",
+        "self.plan(obs, _numpy_generator(generator, self.device), state=state)",
         LEARNER,
     ),
     Mutant(
         "reanalyse searches with the online network",
         "runtime/planner_learner.py",
-        "plan = self.algorithm.policy.plan(obs, rng, model=self.algorithm.target.network)",
+        "plan = self.algorithm.policy.plan(obs, rng, model=network, state=self.states_before(rows, network))",
         "plan = self.algorithm.policy.plan(obs, rng)",
         LEARNER,
     ),

@@ -55,6 +55,9 @@ class ScaleZeroParams(GumbelMuZeroParams):
     num_heads: PositiveInt = Field(2, description="of attention")
     num_experts: PositiveInt = Field(4, description="of each mixture")
     experts_per_token: PositiveInt = Field(1, description="besides the one that all tokens share")
+    context_steps: int = Field(
+        0, ge=0, description="past observations and actions of the episode that a search begins with"
+    )
     latent_coef: float = Field(10.0, ge=0, description="weight of the error of imagined latents")
     balance_coef: float = Field(0.01, ge=0, description="weight of using all experts alike")
     adapter_stages: int = Field(0, ge=0, description="stages of low-rank changes to a frozen transformer")

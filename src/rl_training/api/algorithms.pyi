@@ -1472,6 +1472,7 @@ class ScaleZero(Agent):
         num_heads: of attention
         num_experts: of each mixture
         experts_per_token: besides the one that all tokens share
+        context_steps: past observations and actions of the episode that a search begins with
         latent_coef: weight of the error of imagined latents
         balance_coef: weight of using all experts alike
         adapter_stages: stages of low-rank changes to a frozen transformer
@@ -1540,6 +1541,7 @@ class ScaleZero(Agent):
         num_heads: int = 2,
         num_experts: int = 4,
         experts_per_token: int = 1,
+        context_steps: int = 0,
         latent_coef: float = 10.0,
         balance_coef: float = 0.01,
         adapter_stages: int = 0,

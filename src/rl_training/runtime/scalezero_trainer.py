@@ -12,11 +12,12 @@ from torch import Tensor
 from rl_training.algorithms.scalezero import ScaleZero, ScaleZeroParams
 from rl_training.data.replay import Rows
 from rl_training.data.rollout import Rollout
-from rl_training.data.trees import Tree, to_tensors
+from rl_training.data.trees import Tree, flatten_time, to_tensors
 from rl_training.envs.multitask import TASK
 from rl_training.envs.types import Spaces
+from rl_training.models.muzero import PlanningModel
 from rl_training.models.options import options_from
-from rl_training.models.scalezero import ScaleZeroModel, ScaleZeroOptions
+from rl_training.models.scalezero import Context, ScaleZeroModel, ScaleZeroOptions
 from rl_training.models.transformer import TransformerOptions
 from rl_training.ops.unroll import ENDS, observed_states
 from rl_training.runtime.gumbel_muzero_trainer import GumbelMuZeroLearner
@@ -58,11 +59,11 @@ class ScaleZeroLearner(GumbelMuZeroLearner):
     @classmethod
     def build_model(cls, params: Any, spaces: Spaces) -> ScaleZeroModel:
         parts = {"torso": cls.torso_options(params), "transformer": options_from(TransformerOptions, params)}
-        return ScaleZeroModel(spaces, options_from(ScaleZeroOptions, params, context=params.unroll_steps, **parts))
+        return ScaleZeroModel(spaces, options_from(ScaleZeroOptions, params, **parts))
 
     @classmethod
     def max_depth(cls, params: Any) -> int:
-        """No deeper than the sequences that updates train: further on there are no positions."""
+        """No deeper than updates train what follows a context: further on there are no positions."""
         return min(params.max_depth or params.unroll_steps, params.unroll_steps)
 
     def store(self, rollout: Rollout) -> None:
@@ -74,6 +75,27 @@ class ScaleZeroLearner(GumbelMuZeroLearner):
                 algorithm.enter_stage(algorithm.stage + 1)
             self.note(solved_tasks=solved.count())
         super().store(rollout)
+
+    @property
+    def window_steps(self) -> int:
+        """A window's n-th state sees the n before it: those of a full context have an unroll behind them, too."""
+        return self.params.context_steps + self.params.unroll_steps
+
+    def states_before(self, rows: Rows, model: PlanningModel) -> Tensor:
+        """Encodes what the replay has of the steps before the rows."""
+        assert isinstance(model, ScaleZeroModel)
+        if not model.context_steps:
+            return super().states_before(rows, model)
+        kept, steps, lengths = np.ones(len(rows[0]), dtype=bool), [rows], np.zeros(len(rows[0]), dtype=np.int64)
+        for _ in range(model.context_steps):
+            before, same_episode = self.replay.predecessors(steps[0])
+            kept = kept & same_episode
+            steps, lengths = [before, *steps], lengths + kept
+        streams, places = (np.stack(part) for part in zip(*steps[:-1], strict=True))
+        columns = {name: self.replay.column(name, (streams, places)) for name in ("obs", "actions")}
+        known = to_tensors(columns | {"lengths": lengths}, model.device)
+        latents = model.represent(flatten_time(known["obs"]))[0].unflatten(0, streams.shape)
+        return Context(latents.transpose(0, 1), known["actions"].t(), known["lengths"]).packed()
 
     def draw(self, size: int) -> tuple[Rows, NDArray[np.float64]]:
         """Windows of every task by its share, and by their priorities within it; chance has what is left over."""
@@ -99,7 +121,7 @@ class ScaleZeroLearner(GumbelMuZeroLearner):
     def batch(self, rows: Rows, chances: NDArray[np.float64]) -> dict[str, Tree]:
         """Adds the observations of all states; a state without one teaches nothing."""
         batch = super().batch(rows, chances)
-        (streams, places), written = self.replay.following(rows, self.params.unroll_steps + 1)
+        (streams, places), written = self.replay.following(rows, self.window_steps + 1)
         window = {name: self.replay.column(name, (streams, places)) for name in ENDS}
         at, known = observed_states(window, written)
         observed = (streams, np.take_along_axis(places, at, axis=0))

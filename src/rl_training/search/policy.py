@@ -59,25 +59,27 @@ class SearchPolicy(nn.Module):
         return self.model.device
 
     def initial_state(self, batch: int) -> Tensor:
-        return torch.zeros(batch, 0, device=self.device)
+        return self.model.initial_state(batch)
 
     @torch.no_grad()
     def act(
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
-        plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device))
+        plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device), state=state)
         known = to_tensors({"actions": plan.actions, "values": plan.values, **plan.targets}, self.device)
-        return Acted(known.pop("actions"), state, values=known.pop("values"), extras=known)
+        actions, values = known.pop("actions"), known.pop("values")
+        return Acted(actions, self.model.remember(state, obs, actions), values=values, extras=known)
 
     @torch.no_grad()
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         """Acts without a search: the policy learns that all legal actions are alike, and values are the network's."""
-        _, values, logits = self.model.root(obs)
+        _, values, logits = self.model.root(obs, state)
         if self.model.sampled is not None:
             return self._sampled_randomly(values, state, self.model.sampled, generator)
         legal = (logits.softmax(-1) > 0.0).float()
         policy = legal / legal.sum(-1, keepdim=True)
         actions = torch.multinomial(policy, 1, generator=generator)[:, 0]
+        state = self.model.remember(state, obs, actions)
         return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy})
 
     def _sampled_randomly(
@@ -89,10 +91,20 @@ class SearchPolicy(nn.Module):
         return Acted(candidates[:, 0], state, values=values, extras=extras)
 
     @torch.no_grad()
-    def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
-        """Searches, without a generator free of noise and chance; another model may stand in for the policy's own."""
+    def plan(
+        self,
+        obs: Tree,
+        rng: np.random.Generator | None,
+        *,
+        model: PlanningModel | None = None,
+        state: Tensor | None = None,
+    ) -> Plan:
+        """Searches, without a generator free of noise and chance; another model may stand in for the policy's own.
+
+        Without a state the observations are taken for the first of their episodes.
+        """
         model = self.model if model is None else model
-        latents, values, logits = model.root(obs)
+        latents, values, logits = model.root(obs, state)
         if model.sampled is not None:
             return self._plan_sampled(model, model.sampled, latents, values, logits, rng)
         return self._searched(model, latents, values, logits, rng)
@@ -143,7 +155,7 @@ class SearchPolicy(nn.Module):
     @torch.no_grad()
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
         """The network's, without a search."""
-        return self.model.initial(obs)[1]
+        return self.model.root(obs, state)[1]
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         sampled = self.model.sampled
