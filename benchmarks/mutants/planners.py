@@ -56,8 +56,8 @@ MUTANTS = [
     Mutant(
         "Gumbel noise at evaluation",
         "search/policy.py",
-        "        if rng is None:\n            return roots, self.rule\n        return roots._replace(gumbel=",
-        "        rng = np.random.default_rng() if rng is None else rng\n        return roots._replace(gumbel=",
+        "        if rng is None:\n            return roots, self.rule\n        noise = self.params.temperature",
+        "        rng = np.random.default_rng() if rng is None else rng\n        noise = self.params.temperature",
         LEARNER,
     ),
     Mutant(
