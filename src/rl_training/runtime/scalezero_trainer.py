@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from rl_training.algorithms.scalezero import ScaleZero, ScaleZeroParams
 from rl_training.data.replay import Rows
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, to_tensors
+from rl_training.envs.kinds import Kind
 from rl_training.envs.multitask import TASK
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import PlanningModel
@@ -47,6 +49,7 @@ def split_by(shares: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 class ScaleZeroLearner(GumbelMuZeroLearner):
     Params = ScaleZeroParams
     algorithm_class = ScaleZero
+    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {}  # Gumbel MuZero's were not tried with it
     state_parts = (*GumbelMuZeroLearner.state_parts, "solved_tasks")
     params: ScaleZeroParams
     algorithm: ScaleZero
