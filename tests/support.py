@@ -398,10 +398,9 @@ def transformer_options(**params: Any) -> TransformerOptions:
 
 
 def scalezero_options(**params: Any) -> ScaleZeroOptions:
-    """The context is as long as an unroll."""
     given = ScaleZeroParams(**params)
     parts = {"torso": _planner_torso(given), "transformer": options_from(TransformerOptions, given)}
-    return options_from(ScaleZeroOptions, given, context=given.unroll_steps, **parts)
+    return options_from(ScaleZeroOptions, given, **parts)
 
 
 def _planner_torso(params: Any) -> TorsoOptions:

@@ -61,6 +61,13 @@ def test_continuous_control_is_normalised_and_learns_in_ten_epochs_of_64() -> No
     assert (params.update_epochs, params.batch_size) == (10, 64)
 
 
+def test_gumbel_muzero_keeps_its_noise_where_nothing_is_seen_but_numbers() -> None:
+    """Acrobot's goal is never reached by noise that is new at every step."""
+    config = make_config({"algo": "gumbel_muzero", "env_id": "Acrobot-v1", "defaults": "environment"})
+    assert settled(config, SEEN["vectors"]).parsed_params().params.noise_persistence == 0.7
+    assert settled(config, SEEN["images"]).parsed_params().params.noise_persistence == 0.0
+
+
 def test_what_the_user_gives_wins_by_any_spelling() -> None:
     found = settled(config_for(clip_range=0.3, num_minibatches=2, learning_rate=1e-3), SEEN["images"])
     assert found.algo_kwargs["clip_coef"] == 0.3

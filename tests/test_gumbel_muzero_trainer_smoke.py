@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from conformance import assert_schedule_is_applied_and_logged, small_config
-from rl_training.runtime.manager import train_run
+from conformance import (
+    StopAtCheckpoint,
+    assert_schedule_is_applied_and_logged,
+    differences,
+    small_config,
+    train_state,
+)
+from rl_training.experiment.checkpointing import load_checkpoint
+from rl_training.runtime.manager import resume_run, train_run
 from rl_training.runtime.workflows import load_session
 
 
@@ -21,3 +28,14 @@ def test_a_loaded_policy_acts_by_the_schedule(tmp_path: Path) -> None:
     assert result.run_dir is not None
     with closing(load_session(result.run_dir)) as session:
         assert session.policy.params.num_simulations == 6
+
+
+def test_noise_that_is_kept_survives_a_checkpoint(tmp_path: Path) -> None:
+    config = small_config(
+        "gumbel_muzero", tmp_path, checkpoint_interval=100, algo_kwargs={"noise_persistence": 0.9}, env_id="CartPole-v1"
+    )
+    _, whole = train_state(config)
+    stopped, state = train_state(config, callbacks=[StopAtCheckpoint()])
+    assert state["collector"]["state"].shape[1] == 2  # the noise of both actions
+    resume_run(stopped)
+    assert differences(whole, load_checkpoint(stopped)) == []

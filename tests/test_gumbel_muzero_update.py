@@ -21,7 +21,7 @@ from test_muzero_update import QUICK
 from test_search import bandit
 
 
-def small_policy(**changes: int) -> GumbelPolicy:
+def small_policy(**changes: float) -> GumbelPolicy:
     torch.manual_seed(0)
     sizes = muzero_options(latent_size=8, hidden_size=16, support_size=3)
     model = MuZeroModel(Spaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(6)), sizes)
@@ -53,6 +53,29 @@ def test_new_noise_with_every_search() -> None:
     rng = np.random.default_rng(0)
     first, second = (policy.plan(torch.zeros(64, 4), rng).actions for _ in range(2))
     assert (first != second).any()
+
+
+def test_noise_is_kept_for_some_steps_and_new_with_an_episode() -> None:
+    """A state carries the last search's noise; of 2,000 rows 0.7 keep theirs, and a fresh state has none to keep."""
+    policy, obs = small_policy(noise_persistence=0.7), torch.zeros(2_000, 4)
+    states = [policy.initial_state(2_000)]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        acted = policy.act(obs, states[-1], generator=generator)
+        states.append(acted.state)
+    kept = (states[2] == states[1]).all(-1).float().mean().item()
+    assert kept == pytest.approx(0.7, abs=0.05)
+    assert len(states[1].unique(dim=0)) == 2_000
+    rows = (states[2] == states[1]).all(-1)
+    first = policy.act(obs, states[0], generator=torch.Generator().manual_seed(0)).actions
+    assert torch.equal(acted.actions[rows], first[rows])  # the same noise at the same state is the same action
+    greedy = policy.act(obs, states[1], deterministic=True)
+    assert torch.equal(greedy.state, states[1])
+    assert len(greedy.actions.unique()) == 1
+
+
+def test_without_persistence_nothing_is_kept() -> None:
+    assert small_policy().initial_state(3).shape == (3, 0)
 
 
 def test_a_deterministic_action_is_that_of_temperature_zero() -> None:

@@ -133,7 +133,7 @@ def test_a_rollout_has_the_values_and_policies_of_its_searches(kind: Any, monkey
     shake(session.policy)
     plans: list[Plan] = []
     plan = session.policy.plan
-    monkeypatch.setattr(session.policy, "plan", lambda *args: plans.append(plan(*args)) or plans[-1])
+    monkeypatch.setattr(session.policy, "plan", lambda *args, **given: plans.append(plan(*args, **given)) or plans[-1])
     rollout = session.collector.collect(5)
     np.testing.assert_allclose(rollout.values, np.stack([each.values for each in plans]))
     np.testing.assert_allclose(rollout.extras[SEARCH_POLICY], np.stack([each.policy for each in plans]), rtol=1e-5)

@@ -35,10 +35,10 @@ OTHER = Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
 BOTH = Spaces(TaskObservations(["long", "short"], [ALONE, OTHER]), spaces.Discrete(3))
 
 
-def small_model(space: Spaces = ALONE, *, noisy: bool = True, context: int = 4, **options: int) -> ScaleZeroModel:
+def small_model(space: Spaces = ALONE, *, noisy: bool = True, **options: int) -> ScaleZeroModel:
     torch.manual_seed(0)
     sizes = {"hidden_sizes": (16,), "latent_size": 16, "hidden_size": 24, "support_size": 3, "num_experts": 3}
-    model = ScaleZeroModel(space, scalezero_options(**{**sizes, **options}, unroll_steps=context))
+    model = ScaleZeroModel(space, scalezero_options(**{**sizes, "unroll_steps": 4, **options}))
     if noisy:
         for parameter in model.parameters():
             parameter.data.normal_(0.0, 0.3)

@@ -17,6 +17,13 @@ class GumbelMuZeroParams(PlannerParams):
     max_considered_actions: PositiveInt = Field(16, description="actions that the root's search begins with")
     c_visit: float = Field(50.0, ge=0, description="visits added to the most visited action's in the scale of q-values")
     c_scale: PositiveFloat = Field(0.1, description="weight of q-values against the policy's logits")
+    noise_persistence: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="chance that an environment keeps its Gumbel noise for another step: what is tried is tried "
+        "for a while",
+    )
 
 
 class GumbelMuZero(MuZero):

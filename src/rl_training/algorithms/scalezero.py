@@ -55,11 +55,20 @@ class ScaleZeroParams(GumbelMuZeroParams):
     num_heads: PositiveInt = Field(2, description="of attention")
     num_experts: PositiveInt = Field(4, description="of each mixture")
     experts_per_token: PositiveInt = Field(1, description="besides the one that all tokens share")
+    context_steps: int = Field(
+        0, ge=0, description="past observations and actions of the episode that a search begins with"
+    )
     latent_coef: float = Field(10.0, ge=0, description="weight of the error of imagined latents")
     balance_coef: float = Field(0.01, ge=0, description="weight of using all experts alike")
     adapter_stages: int = Field(0, ge=0, description="stages of low-rank changes to a frozen transformer")
     adapter_rank: PositiveInt = Field(8, description="of a low-rank change")
-    stage_updates: PositiveInt = Field(5_000, description="updates before the next stage begins")
+    stage_updates: PositiveInt = Field(5_000, description="updates after which the next stage begins at the latest")
+    target_returns: float | dict[str, float] | None = Field(
+        None,
+        description="mean return of 20 training episodes at which a task is solved: one for all, or one by task; "
+        "default: no task ever is",
+    )
+    solved_share: float = Field(0.25, ge=0, le=1, description="windows of a solved task for one of an unsolved task")
 
     def idle(self) -> dict[str, str]:
         names = ("latent", "residual_blocks")
@@ -76,7 +85,7 @@ class ScaleZeroParams(GumbelMuZeroParams):
 
 
 class ScaleZero(GumbelMuZero):
-    """A stage begins every `stage_updates` updates, which adds low-rank changes to the frozen transformer."""
+    """A stage adds low-rank changes to the frozen transformer; none lasts longer than `stage_updates` updates."""
 
     state_scalars = ("stage", "updates")
     target: TargetNetwork[ScaleZeroModel]  # type: ignore[assignment]
@@ -85,17 +94,20 @@ class ScaleZero(GumbelMuZero):
 
     def __init__(self, policy: GumbelPolicy, params: ScaleZeroParams) -> None:
         super().__init__(policy, params)
-        self.stage, self.updates = 0, 0
+        self.stage, self.updates = 0, 0  # the updates are the stage's own
 
     @property
     def model(self) -> ScaleZeroModel:
         assert isinstance(self.policy.model, ScaleZeroModel)
         return self.policy.model
 
+    @property
+    def remaining_stages(self) -> int:
+        return self.params.adapter_stages - self.stage
+
     def update(self, batch: Batch) -> PrioritizedResult:
-        stage = min(self.updates // self.params.stage_updates, self.params.adapter_stages)
-        if stage > self.stage:
-            self.enter_stage(stage)
+        if self.remaining_stages and self.updates >= self.params.stage_updates:
+            self.enter_stage(self.stage + 1)
         self.updates += 1
         return super().update(batch)
 
@@ -143,7 +155,7 @@ class ScaleZero(GumbelMuZero):
 
     def enter_stage(self, stage: int) -> None:
         """Begins a stage: a new optimizer trains its adapters, the encoders and the heads."""
-        self.stage = stage
+        self.stage, self.updates = stage, 0
         self.model.transformer.enter_stage(stage)
         trained = [p for p in self.policy.parameters() if p.requires_grad]
         self.optimizer = FlatOptimizer(trained, eps=self.params.adam_eps, kind="adam")

@@ -1236,6 +1236,7 @@ class GumbelMuZero(Agent):
         max_considered_actions: actions that the root's search begins with
         c_visit: visits added to the most visited action's in the scale of q-values
         c_scale: weight of q-values against the policy's logits
+        noise_persistence: chance that an environment keeps its Gumbel noise for another step: what is tried is tried for a while
     """
 
     algo: ClassVar[str]
@@ -1293,6 +1294,7 @@ class GumbelMuZero(Agent):
         max_considered_actions: int = 16,
         c_visit: float = 50.0,
         c_scale: float = 0.1,
+        noise_persistence: float = 0.0,
         **run: Unpack[RunKeys],
     ) -> None: ...
 
@@ -1341,6 +1343,7 @@ class EfficientZero(Agent):
         max_considered_actions: actions that the root's search begins with
         c_visit: visits added to the most visited action's in the scale of q-values
         c_scale: weight of q-values against the policy's logits
+        noise_persistence: chance that an environment keeps its Gumbel noise for another step: what is tried is tried for a while
         root_dirichlet_alpha: how even the noise at the root is
         root_exploration_fraction: share of noise in the priors at the root
         pb_c_init: weight of the prior in PUCT
@@ -1408,6 +1411,7 @@ class EfficientZero(Agent):
         max_considered_actions: int = 16,
         c_visit: float = 50.0,
         c_scale: float = 0.1,
+        noise_persistence: float = 0.0,
         root_dirichlet_alpha: float = 0.3,
         root_exploration_fraction: float = 0.25,
         root_exploration_fraction_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
@@ -1468,15 +1472,19 @@ class ScaleZero(Agent):
         max_considered_actions: actions that the root's search begins with
         c_visit: visits added to the most visited action's in the scale of q-values
         c_scale: weight of q-values against the policy's logits
+        noise_persistence: chance that an environment keeps its Gumbel noise for another step: what is tried is tried for a while
         num_layers: of the transformer
         num_heads: of attention
         num_experts: of each mixture
         experts_per_token: besides the one that all tokens share
+        context_steps: past observations and actions of the episode that a search begins with
         latent_coef: weight of the error of imagined latents
         balance_coef: weight of using all experts alike
         adapter_stages: stages of low-rank changes to a frozen transformer
         adapter_rank: of a low-rank change
-        stage_updates: updates before the next stage begins
+        stage_updates: updates after which the next stage begins at the latest
+        target_returns: mean return of 20 training episodes at which a task is solved: one for all, or one by task; default: no task ever is
+        solved_share: windows of a solved task for one of an unsolved task
     """
 
     algo: ClassVar[str]
@@ -1534,15 +1542,19 @@ class ScaleZero(Agent):
         max_considered_actions: int = 16,
         c_visit: float = 50.0,
         c_scale: float = 0.1,
+        noise_persistence: float = 0.0,
         num_layers: int = 2,
         num_heads: int = 2,
         num_experts: int = 4,
         experts_per_token: int = 1,
+        context_steps: int = 0,
         latent_coef: float = 10.0,
         balance_coef: float = 0.01,
         adapter_stages: int = 0,
         adapter_rank: int = 8,
         stage_updates: int = 5000,
+        target_returns: float | dict[str, float] | None = None,
+        solved_share: float = 0.25,
         **run: Unpack[RunKeys],
     ) -> None: ...
 

@@ -94,6 +94,7 @@ class PlanningModel(nn.Module):
     """
 
     support: Tensor
+    state_size: int = 0  # numbers that a policy remembers of an episode
 
     def __init__(self, spaces: Spaces, support_size: int, *, samples: int | None = None) -> None:
         super().__init__()
@@ -126,9 +127,21 @@ class PlanningModel(nn.Module):
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         """(latents, values, policy logits) of roots; `root` also rules out what their observations do."""
 
-    def root(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
+    def initial_state(self, batch: int) -> Tensor:
+        """The states `[B, S]` of policies at the beginning of episodes."""
+        return self.support.new_zeros(batch, self.state_size)
+
+    def initial_after(self, state: Tensor, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
+        """`initial` of observations that follow what the states remember of their episodes."""
+        return self.initial(obs)
+
+    def remember(self, state: Tensor, obs: Tree, actions: Tensor) -> Tensor:
+        """The states after these actions at these observations."""
+        return state
+
+    def root(self, obs: Tree, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """(latents, values, policy logits) of roots, where actions that are not legal have probability 0."""
-        latents, values, logits = self.initial(obs)
+        latents, values, logits = self.initial(obs) if state is None else self.initial_after(state, obs)
         return latents, values, self.view.masked(logits, obs)
 
     @abstractmethod

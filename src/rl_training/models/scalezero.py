@@ -34,7 +34,34 @@ class ScaleZeroOptions(MuZeroOptions):
 
     latent_size: int
     transformer: TransformerOptions
-    context: int  # imagined steps
+    unroll_steps: int  # imagined
+    context_steps: int  # remembered
+
+
+class Context(NamedTuple):
+    """The last steps of `B` episodes, the newest last; an episode with fewer has nothing real in the places before."""
+
+    latents: Tensor  # [B, C, D]
+    actions: Tensor  # [B, C]
+    lengths: Tensor  # [B] real steps
+
+    def packed(self) -> Tensor:
+        columns = (self.actions.float(), self.lengths[:, None].float())
+        return torch.cat([self.latents.flatten(1), *columns], dim=-1)
+
+    def followed_by(self, latents: Tensor, actions: Tensor) -> Context:
+        """The steps after one more, with latents `[B, D]` and actions `[B]`; the oldest goes."""
+        steps = self.actions.shape[1]
+        latents = torch.cat([self.latents, latents[:, None]], dim=1)
+        actions = torch.cat([self.actions, actions[:, None]], dim=1)
+        return Context(latents[:, 1:], actions[:, 1:], (self.lengths + 1).clamp_max(steps))
+
+    def step(self, index: int) -> tuple[Tensor, Tensor]:
+        """(latents, actions) of the steps so many after each row's first; where there is none, of any."""
+        steps = self.actions.shape[1]
+        places = (steps - self.lengths + index).clamp_max(steps - 1)
+        rows = torch.arange(len(places), device=places.device)
+        return self.latents[rows, places], self.actions[rows, places]
 
 
 class Node(NamedTuple):
@@ -42,7 +69,7 @@ class Node(NamedTuple):
 
     latents: Tensor  # [B, D]
     tasks: Tensor  # [B]
-    lengths: Tensor  # [B] tokens on the way from the root
+    lengths: Tensor  # [B] tokens up to here
     memory: Tensor  # [B, L, 2, H, S, D/H] their keys and values
 
     def packed(self) -> Tensor:
@@ -104,7 +131,10 @@ class ScaleZeroModel(PlanningModel):
         width, tasks, bins = options.latent_size, len(counts), len(self.support)
         self.task_tokens = nn.Parameter(torch.randn(tasks, width) * 0.02)
         self.action_tokens = nn.Parameter(torch.randn(tasks, self.num_actions, width) * width**-0.5)
-        self.transformer = Transformer(width, options.hidden_size, 2 * options.context + 1, options.transformer)
+        self.context_steps = options.context_steps
+        self.state_size = self.context_steps and self.context_steps * (width + 1) + 1
+        tokens = 2 * (options.context_steps + options.unroll_steps) + 1
+        self.transformer = Transformer(width, options.hidden_size, tokens, options.transformer)
         self.experts_per_token = options.transformer.experts_per_token
         self.next_latent = zeroed(nn.Linear(width, width))
         self.policy_head = TaskHead(width, self.num_actions, tasks)
@@ -158,8 +188,34 @@ class ScaleZeroModel(PlanningModel):
 
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         latents, tasks = self.represent(obs)
-        memory = latents.new_zeros(latents.shape[0], *self.transformer.memory_shape)
-        return self._evaluated(Node(latents, tasks, torch.zeros_like(tasks), memory))
+        return self._evaluated(Node(latents, tasks, torch.zeros_like(tasks), self._fresh_memory(len(latents))))
+
+    def initial_after(self, state: Tensor, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
+        """Reads the steps that are remembered before the roots, which stand behind them."""
+        if not self.context_steps:
+            return self.initial(obs)
+        latents, tasks = self.represent(obs)
+        context, memory = self.context_of(state), self._fresh_memory(len(latents))
+        for index in range(int(context.lengths.max())):
+            seen, taken = context.step(index)
+            place = torch.full_like(tasks, 2 * index)
+            # A row with fewer steps reads one that is not there, to a place which its root or a later token overwrites.
+            self.transformer.step(seen + self.task_tokens[tasks], memory, place)
+            self.transformer.step(self.act(tasks, taken), memory, place + 1)
+        return self._evaluated(Node(latents, tasks, 2 * context.lengths, memory))
+
+    def remember(self, state: Tensor, obs: Tree, actions: Tensor) -> Tensor:
+        if not self.context_steps:
+            return state
+        return self.context_of(state).followed_by(self.represent(obs)[0], actions).packed()
+
+    def context_of(self, state: Tensor) -> Context:
+        steps, width = self.context_steps, self.transformer.width
+        latents, actions, lengths = state.split([steps * width, steps, 1], dim=-1)
+        return Context(latents.unflatten(1, (steps, width)), actions.long(), lengths[:, 0].long())
+
+    def _fresh_memory(self, batch: int) -> Tensor:
+        return self.support.new_zeros(batch, *self.transformer.memory_shape)
 
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         node = self.unpacked(latents)

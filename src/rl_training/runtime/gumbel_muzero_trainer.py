@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rl_training.algorithms.gumbel_muzero import GumbelMuZero, GumbelMuZeroParams
+from rl_training.envs.kinds import Kind
 from rl_training.runtime.manager import trainer_for
 from rl_training.runtime.planner_learner import PlannerLearner
 from rl_training.search.policy import GumbelPolicy, SearchPolicy
@@ -13,6 +15,20 @@ from rl_training.search.policy import GumbelPolicy, SearchPolicy
 class GumbelMuZeroLearner(PlannerLearner):
     Params: ClassVar[type[GumbelMuZeroParams]] = GumbelMuZeroParams
     algorithm_class: ClassVar[type[GumbelMuZero]] = GumbelMuZero
+    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
+        # Found on Acrobot, whose goal is not seen in 30,000 steps with noise that is new at every step.
+        "vectors": {
+            "gamma": 0.99,
+            "n_steps": 10,
+            "fresh_bootstraps": True,
+            "batch_size": 64,
+            "replay_ratio": 0.5,
+            "learning_rate": 2e-3,
+            "value_coef": 1.0,
+            "c_scale": 0.03,
+            "noise_persistence": 0.7,
+        },
+    }
 
     @classmethod
     def policy_class(cls, params: Any) -> type[SearchPolicy]:

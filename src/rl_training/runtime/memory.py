@@ -44,7 +44,8 @@ def memory_needs(config: TrainConfig, spaces: Spaces) -> list[Need]:
     ]
     if isinstance(params, ReplayParams):
         needs.append(Need("replay", params.replay_capacity * row, "replay_capacity"))
-        length = getattr(params, "sequence_length", getattr(params, "unroll_steps", 0)) + 1
+        steps = getattr(params, "unroll_steps", 0) + getattr(params, "context_steps", 0)
+        length = getattr(params, "sequence_length", steps) + 1
         needs.append(Need("batches", params.batch_size * length * row, "batch_size"))
     if hasattr(params, "num_simulations"):
         nodes = config.num_envs * (params.num_simulations + 1) * choices

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rl_training.algorithms.base import UpdateResult
 from rl_training.algorithms.muzero import MuZero, PlannerParams
@@ -113,6 +114,15 @@ class PlannerLearner(ReplayLearner):
         self.replay.set_priorities(rows, result.errors.cpu().numpy() + SMALLEST_PRIORITY)
         return result
 
+    @property
+    def window_steps(self) -> int:
+        """The steps of the windows that updates train."""
+        return self.params.unroll_steps
+
+    def states_before(self, rows: Rows, model: PlanningModel) -> Tensor:
+        """The states that a policy with the model would have had when it saw the rows."""
+        return model.initial_state(len(rows[0]))
+
     def draw(self, size: int) -> tuple[Rows, NDArray[np.float64]]:
         """The rows that windows begin at, and how many times an equal share the chance of each was."""
         return self.replay.draw(size, self.rng.generator)
@@ -122,7 +132,7 @@ class PlannerLearner(ReplayLearner):
 
         Past an end the actions are random, since any leads nowhere.
         """
-        steps, replay = self.params.unroll_steps, self.replay
+        steps, replay = self.window_steps, self.replay
         (streams, places), written = replay.following(rows, steps + self.params.n_steps)
         window = {name: replay.column(name, (streams, places)) for name in WINDOW}
         targets = unroll_targets(
@@ -180,7 +190,8 @@ class PlannerLearner(ReplayLearner):
         rng, replay = self.rng.generator, self.replay
         rows = replay.draw_uniformly(count, rng)
         obs = to_tensors(replay.column("obs", rows), self.algorithm.policy.device)
-        plan = self.algorithm.policy.plan(obs, rng, model=self.algorithm.target.network)
+        network = self.algorithm.target.network
+        plan = self.algorithm.policy.plan(obs, rng, model=network, state=self.states_before(rows, network))
         for name, column in plan.targets.items():
             replay.write(name, rows, column)
         self._write_values(rows, plan.values)
@@ -188,14 +199,16 @@ class PlannerLearner(ReplayLearner):
     @torch.no_grad()
     def refresh_bootstraps(self, rows: Rows) -> None:
         """Recomputes the bootstrap values that the value targets of these windows use."""
-        steps = self.params.unroll_steps
+        steps = self.window_steps
         (streams, places), written = self.replay.following(rows, steps + self.params.n_steps + 1)
         window = {name: self.replay.column(name, (streams, places)) for name in ENDS}
         ends = target_ends(window, written, unroll_steps=steps, n_steps=self.n_steps(rows))
         seen = np.take_along_axis(written, ends, axis=0)
         states = (streams[: steps + 1][seen], np.take_along_axis(places, ends, axis=0)[seen])
         obs = to_tensors(self.replay.column("obs", states), self.algorithm.policy.device)
-        self._write_values(states, self.algorithm.target.network.initial(obs)[1].float().cpu().numpy())
+        network = self.algorithm.target.network
+        values = network.root(obs, self.states_before(states, network))[1]
+        self._write_values(states, values.float().cpu().numpy())
 
     def _write_values(self, rows: Rows, values: NDArray[np.float32]) -> None:
         """Stores state values in their own rows and as `next_values` of the rows before."""

@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     actions: NDArray[Any]
     policy: NDArray[np.floating]  # [B, A]
     values: NDArray[np.float32]
+    noise: NDArray[np.floating] | None = None  # [B, A] of the roots, where the rule has any
     candidates: NDArray[Any] | None = None  # [B, A, …] the actions, where they were sampled
 
     @property
@@ -59,25 +60,41 @@ class SearchPolicy(nn.Module):
         return self.model.device
 
     def initial_state(self, batch: int) -> Tensor:
-        return torch.zeros(batch, 0, device=self.device)
+        """The model's memory, and behind it the noise that may be kept for the next search."""
+        noise = torch.zeros(batch, self.kept_noise, device=self.device)
+        return torch.cat([self.model.initial_state(batch), noise], dim=-1)
+
+    @property
+    def kept_noise(self) -> int:
+        """How many numbers of noise a state has."""
+        return 0
 
     @torch.no_grad()
     def act(
         self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None, deterministic: bool = False
     ) -> Acted:
-        plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device))
+        plan = self.plan(obs, None if deterministic else _numpy_generator(generator, self.device), state=state)
         known = to_tensors({"actions": plan.actions, "values": plan.values, **plan.targets}, self.device)
-        return Acted(known.pop("actions"), state, values=known.pop("values"), extras=known)
+        actions, values = known.pop("actions"), known.pop("values")
+        return Acted(actions, self._next_state(state, obs, actions, plan.noise), values=values, extras=known)
+
+    def _next_state(self, state: Tensor, obs: Tree, actions: Tensor, noise: NDArray[np.floating] | None) -> Tensor:
+        remembered, kept = state.tensor_split([self.model.state_size], dim=-1)
+        remembered = self.model.remember(remembered, obs, actions)
+        if self.kept_noise and noise is not None:
+            kept = torch.as_tensor(noise, dtype=kept.dtype, device=kept.device)
+        return torch.cat([remembered, kept], dim=-1)
 
     @torch.no_grad()
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         """Acts without a search: the policy learns that all legal actions are alike, and values are the network's."""
-        _, values, logits = self.model.root(obs)
+        _, values, logits = self.model.root(obs, state[:, : self.model.state_size])
         if self.model.sampled is not None:
             return self._sampled_randomly(values, state, self.model.sampled, generator)
         legal = (logits.softmax(-1) > 0.0).float()
         policy = legal / legal.sum(-1, keepdim=True)
         actions = torch.multinomial(policy, 1, generator=generator)[:, 0]
+        state = self._next_state(state, obs, actions, None)
         return Acted(actions, state, values=values, extras={SEARCH_POLICY: policy})
 
     def _sampled_randomly(
@@ -89,13 +106,24 @@ class SearchPolicy(nn.Module):
         return Acted(candidates[:, 0], state, values=values, extras=extras)
 
     @torch.no_grad()
-    def plan(self, obs: Tree, rng: np.random.Generator | None, *, model: PlanningModel | None = None) -> Plan:
-        """Searches, without a generator free of noise and chance; another model may stand in for the policy's own."""
+    def plan(
+        self,
+        obs: Tree,
+        rng: np.random.Generator | None,
+        *,
+        model: PlanningModel | None = None,
+        state: Tensor | None = None,
+    ) -> Plan:
+        """Searches, without a generator free of noise and chance; another model may stand in for the policy's own.
+
+        Without a state the observations are taken for the first of their episodes.
+        """
         model = self.model if model is None else model
-        latents, values, logits = model.root(obs)
+        remembered, kept = (None, None) if state is None else state.tensor_split([model.state_size], dim=-1)
+        latents, values, logits = model.root(obs, remembered)
         if model.sampled is not None:
             return self._plan_sampled(model, model.sampled, latents, values, logits, rng)
-        return self._searched(model, latents, values, logits, rng)
+        return self._searched(model, latents, values, logits, rng, kept)
 
     def _plan_sampled(
         self,
@@ -119,10 +147,16 @@ class SearchPolicy(nn.Module):
         return plan._replace(actions=known[np.arange(len(known)), plan.actions], candidates=known)
 
     def _searched(
-        self, model: Model, latents: Tensor, values: Tensor, logits: Tensor, rng: np.random.Generator | None
+        self,
+        model: Model,
+        latents: Tensor,
+        values: Tensor,
+        logits: Tensor,
+        rng: np.random.Generator | None,
+        kept: Tensor | None = None,
     ) -> Plan:
         roots = Roots(latents, logits.float().cpu().numpy(), values.float().cpu().numpy())
-        roots, rule = self.prepare(roots, rng)
+        roots, rule = self.prepare(roots, rng, None if kept is None else kept.cpu().numpy())
         searched = search(
             roots,
             model,
@@ -131,11 +165,13 @@ class SearchPolicy(nn.Module):
             discount=self.params.gamma,
             max_depth=self.max_depth,
         )
-        return self.decide(searched, rng)
+        return self.decide(searched, rng)._replace(noise=roots.gumbel)
 
     @abstractmethod
-    def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
-        """The roots with their noise, and the rule of the search."""
+    def prepare(
+        self, roots: Roots, rng: np.random.Generator | None, kept: NDArray[np.floating] | None = None
+    ) -> tuple[Roots, Rule]:
+        """The roots with their noise, and the rule of the search; `kept` is the noise of the search before."""
 
     @abstractmethod
     def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan: ...
@@ -143,7 +179,7 @@ class SearchPolicy(nn.Module):
     @torch.no_grad()
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
         """The network's, without a search."""
-        return self.model.initial(obs)[1]
+        return self.model.root(obs, state)[1]
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         sampled = self.model.sampled
@@ -159,7 +195,9 @@ class PUCTPolicy(SearchPolicy):
             pb_c_init=params.pb_c_init, pb_c_base=params.pb_c_base, first_play=params.first_play, players=params.players
         )
 
-    def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
+    def prepare(
+        self, roots: Roots, rng: np.random.Generator | None, kept: NDArray[np.floating] | None = None
+    ) -> tuple[Roots, Rule]:
         if rng is None:
             return roots, self.rule
         count, actions = roots.logits.shape
@@ -185,10 +223,21 @@ class GumbelPolicy(SearchPolicy):
             players=params.players,
         )
 
-    def prepare(self, roots: Roots, rng: np.random.Generator | None) -> tuple[Roots, Rule]:
+    @property
+    def kept_noise(self) -> int:
+        """The noise of sampled actions is not kept: the next search has other samples."""
+        return self.model.num_actions if self.params.noise_persistence and self.model.sampled is None else 0
+
+    def prepare(
+        self, roots: Roots, rng: np.random.Generator | None, kept: NDArray[np.floating] | None = None
+    ) -> tuple[Roots, Rule]:
         if rng is None:
             return roots, self.rule
-        return roots._replace(gumbel=self.params.temperature * rng.gumbel(size=roots.logits.shape)), self.rule
+        noise = self.params.temperature * rng.gumbel(size=roots.logits.shape)
+        if kept is not None and kept.shape[1]:
+            stays = kept.any(-1) & (rng.random(len(kept)) < self.params.noise_persistence)  # all 0: it had none yet
+            noise = np.where(stays[:, None], kept, noise)
+        return roots._replace(gumbel=noise), self.rule
 
     def decide(self, searched: Searched, rng: np.random.Generator | None) -> Plan:
         assert searched.improved_logits is not None

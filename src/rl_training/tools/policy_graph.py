@@ -222,5 +222,7 @@ def graphs_of(policy: Any, of_task: Spaces, *, deterministic: bool) -> Mapping[s
         return {"": PolicyGraph(policy, of_task, deterministic=deterministic)}
     if policy.model.sampled is not None:
         raise ConfigError(f"export: a planner that samples its actions, of {of_task.action}, cannot be written")
+    if policy.model.state_size:
+        raise ConfigError("export: a planner that remembers past steps (context_steps) cannot be written")
     root = RootGraph(policy.model, of_task)
     return {"root": root, "dynamics": DynamicsGraph(root)}
