@@ -72,10 +72,10 @@ def test_the_oldest_step_is_forgotten() -> None:
 
 
 def small_run(tmp_path: Path, **changes: Any) -> Any:
-    kwargs = SMALL_PLANNER | {"num_heads": 1, "num_experts": 2, "context_steps": 2, "unroll_steps": 2}
+    kwargs = SMALL_PLANNER | {"num_heads": 1, "num_experts": 2, "context_steps": 2, "unroll_steps": 2, **changes}
     base = {"algo": "scalezero", "env_id": "support:RecallEnv", "num_envs": 3, "total_timesteps": 240}
     files = {"output_dir": str(tmp_path), "checkpoint_interval": 120, "eval_episodes": 2}
-    return make_config({**base, **files, "algo_kwargs": kwargs, **changes})
+    return make_config({**base, **files, "algo_kwargs": kwargs})
 
 
 def test_replayed_rows_have_the_states_that_the_policy_had_there(tmp_path: Path) -> None:
@@ -98,9 +98,12 @@ def test_replayed_rows_have_the_states_that_the_policy_had_there(tmp_path: Path)
                 torch.testing.assert_close(part[real], own[real])
 
 
-def test_resume_with_a_context_is_exact(tmp_path: Path) -> None:
-    _, whole = train_state(small_run(tmp_path))
-    stopped, _ = train_state(small_run(tmp_path), callbacks=[StopAtCheckpoint()])
+@pytest.mark.parametrize("noise_persistence", [0.0, 0.5])
+def test_resume_with_a_context_is_exact(noise_persistence: float, tmp_path: Path) -> None:
+    """Also where the noise of a root is kept behind the context."""
+    config = small_run(tmp_path, noise_persistence=noise_persistence)
+    _, whole = train_state(config)
+    stopped, _ = train_state(config, callbacks=[StopAtCheckpoint()])
     resume_run(stopped)
     assert differences(whole, load_checkpoint(stopped)) == []
 

@@ -179,7 +179,8 @@ class SearchPolicy(nn.Module):
     @torch.no_grad()
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
         """The network's, without a search."""
-        return self.model.root(obs, state)[1]
+        remembered = None if state is None else state[:, : self.model.state_size]
+        return self.model.root(obs, remembered)[1]
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         sampled = self.model.sampled
