@@ -96,9 +96,17 @@ SMALL: dict[str, dict[str, Any]] = {
         },
     },
     "muzero": {"num_envs": 2, "algo_kwargs": SMALL_PLANNER},
+    # Means in place of the preset's distributions, since kernels know those alone.
     "dqn": {
         "num_envs": 2,
-        "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "target_update_interval": 3},
+        "algo_kwargs": {
+            **SMALL_OFF_POLICY,
+            "distribution": None,
+            "v_min": None,
+            "v_max": None,
+            "priority_alpha": 0.6,
+            "target_update_interval": 3,
+        },
     },
     "sac": {**SHORT_EPISODES, "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "random_steps": 32}},
     "td3": {**SHORT_EPISODES, "algo_kwargs": {**SMALL_OFF_POLICY, "priority_alpha": 0.6, "random_steps": 32}},

@@ -21,6 +21,15 @@ def test_a_bar_on_the_mean_bears_no_seed_far_below_it(
     assert learn.reaches_its_bar("ppo/halfcheetah") is reached
 
 
+def test_a_bar_may_be_on_another_metric_than_the_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {"0": {"return_mean": -2.0, "success_rate": 1.0}, "1": {"return_mean": -1.0, "success_rate": 0.8}}
+    monkeypatch.setattr(learn, "load", lambda preset: results)
+    assert learn.bars("sac/fetchreach") == {"success_rate": pytest.approx(0.57)}
+    assert not learn.reaches_its_bar("sac/fetchreach")
+    results["1"]["success_rate"] = 0.9
+    assert learn.reaches_its_bar("sac/fetchreach")
+
+
 def test_sixty_percent_of_a_negative_bar_is_below_it() -> None:
     assert learn.OnMean(-230, "").lowest == pytest.approx(-322)
 
