@@ -188,14 +188,14 @@ class ScaleZeroModel(PlanningModel):
 
     def initial(self, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         latents, tasks = self.represent(obs)
-        return self._evaluated(Node(latents, tasks, torch.zeros_like(tasks), self._fresh_memory(len(latents))))
+        return self._evaluated(Node(latents, tasks, torch.zeros_like(tasks), self._fresh_memory(latents.shape[0])))
 
     def initial_after(self, state: Tensor, obs: Tree) -> tuple[Tensor, Tensor, Tensor]:
         """Reads the steps that are remembered before the roots, which stand behind them."""
         if not self.context_steps:
             return self.initial(obs)
         latents, tasks = self.represent(obs)
-        context, memory = self.context_of(state), self._fresh_memory(len(latents))
+        context, memory = self.context_of(state), self._fresh_memory(latents.shape[0])
         for index in range(int(context.lengths.max())):
             seen, taken = context.step(index)
             place = torch.full_like(tasks, 2 * index)
