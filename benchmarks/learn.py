@@ -76,7 +76,6 @@ ON_MEAN: dict[str, OnMean] = {
     "ppo/swimmer": OnMean(270, "RL Zoo, one run, 282"),
     "ppo/minigrid_doorkey": OnMean(0.95, "RL Zoo, one run, 0.964"),
     "ppo/minigrid_keycorridor": OnMean(0.93, "RL Zoo, one run, 0.949"),
-    "ppo/minigrid_rnd": OnMean(0.85, ""),
     "impala/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of our PPO"),
     "appo/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of our PPO"),
     "a2c/halfcheetah": OnMean(1700, "Tianshou 1,830"),

@@ -160,8 +160,8 @@ def test_a_planner_searches_legal_moves_only(cells: str) -> None:
 def test_a_game_is_learned_from_playing_both_sides() -> None:
     """Whoever takes the last of four matches, one or two at a time, wins: the first move must leave three."""
     sizes = {"hidden_sizes": [32], "latent_size": 16, "hidden_size": 32, "support_size": 3, "batch_size": 64}
-    targets = {"gamma": 1.0, "n_steps": 1, "value_coef": 1.0, "reanalyse_fraction": 0.5, "fresh_bootstraps": False}
-    pace = {"num_simulations": 8, "c_scale": 0.1, "replay_ratio": 0.5, "learning_starts": 64, "learning_rate": 3e-3}
+    targets = {"gamma": 1.0, "n_steps": 1, "value_coef": 1.0, "reanalyse_fraction": 0.5}
+    pace = {"num_simulations": 8, "replay_ratio": 0.5, "learning_starts": 64, "learning_rate": 3e-3}
     agent = GumbelMuZero(Matches, num_envs=8, eval_episodes=0, players=2, **sizes, **targets, **pace)
     agent.train(1_500)
     values = agent.policy.values(torch.eye(5)[[1, 2, 3, 4]])

@@ -68,6 +68,11 @@ def test_gumbel_muzero_keeps_its_noise_where_nothing_is_seen_but_numbers() -> No
     assert settled(config, SEEN["images"]).parsed_params().params.noise_persistence == 0.0
 
 
+def test_noise_is_not_kept_from_one_player_to_the_other() -> None:
+    game = {"algo": "gumbel_muzero", "env_id": "Acrobot-v1", "defaults": "environment", "algo_kwargs": {"players": 2}}
+    assert settled(make_config(game), SEEN["vectors"]).parsed_params().params.noise_persistence == 0.0
+
+
 def test_what_the_user_gives_wins_by_any_spelling() -> None:
     found = settled(config_for(clip_range=0.3, num_minibatches=2, learning_rate=1e-3), SEEN["images"])
     assert found.algo_kwargs["clip_coef"] == 0.3

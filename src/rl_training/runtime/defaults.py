@@ -27,7 +27,7 @@ def settled(config: TrainConfig, spaces: Spaces, env: EnvSource | None = None) -
         return config
     learner = config.learner_class()
     given = canonical_params(learner.Params, learner.controls, config.algo_kwargs)
-    by_kind = learner.defaults_by_kind.get(kind_of(spaces), {})
+    by_kind = learner.defaults_for(kind_of(spaces), given)
     kwargs = {key: value for key, value in by_kind.items() if key not in _spoken_for(given, learner.controls)}
     atari = UNCLIPPED if not config.tasks and choose_backend(config.env_spec(env)) == "atari" else {}
     said = {**dict(config), "algo_kwargs": given, "defaults": "algorithm"}

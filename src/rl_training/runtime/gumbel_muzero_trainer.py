@@ -31,6 +31,11 @@ class GumbelMuZeroLearner(PlannerLearner):
     }
 
     @classmethod
+    def defaults_for(cls, kind: Kind, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """In a game for two, noise that is kept would pass from one player to the other."""
+        return {} if given.get("players") == 2 else super().defaults_for(kind, given)
+
+    @classmethod
     def policy_class(cls, params: Any) -> type[SearchPolicy]:
         return GumbelPolicy
 

@@ -58,6 +58,11 @@ class Learner(Stateful, ABC):
     env_id: str = ""  # of the environments that it learns in
     params: Any  # a `LiveParams`; subclasses declare the `Params` whose fields it has
 
+    @classmethod
+    def defaults_for(cls, kind: Kind, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a run without a preset begins with in environments of a kind, beside the parameters that are given."""
+        return cls.defaults_by_kind.get(kind, {})
+
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
         self.params = LiveParams(params)
         self.spaces = spaces
