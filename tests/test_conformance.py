@@ -46,6 +46,7 @@ from rl_training.search.policy import SearchPolicy
 ALGORITHMS = list(REGISTRY)
 KERNELS = pytest.mark.parametrize("kernels", ["auto", "off"])  # and without: the plain code alone
 CONTROLS = [(name, control) for name in ALGORITHMS for control in algorithm(name).learner_class().controls]
+SLOW_TWINS = ("efficientzero", "scalezero")  # their controls are MuZero's and Gumbel MuZero's, which take seconds
 
 
 @KERNELS
@@ -113,7 +114,13 @@ def plain_states() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize(("algo", "control"), CONTROLS, ids=[f"{algo}-{control.name}" for algo, control in CONTROLS])
+@pytest.mark.parametrize(
+    ("algo", "control"),
+    [
+        pytest.param(name, control, id=f"{name}-{control.name}", marks=[pytest.mark.slow] if name in SLOW_TWINS else [])
+        for name, control in CONTROLS
+    ],
+)
 def test_a_control_changes_the_training_itself(
     algo: str, control: Control, tmp_path: Path, plain_states: dict[str, Any]
 ) -> None:

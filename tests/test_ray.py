@@ -232,7 +232,7 @@ def test_a_killed_raylet_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     assert err == LAST_WORDS.decode()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_to_all_processes_saves_and_ends_the_run(signum: signal.Signals, tmp_path: Path) -> None:
     """As a terminal and a batch system send it: to the whole group."""
     driver = start_driver(tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)

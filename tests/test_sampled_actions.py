@@ -162,7 +162,13 @@ def test_a_planner_finds_the_right_number_in_a_box(kind: Any) -> None:
     agent.close()
 
 
-@pytest.mark.parametrize("action", [spaces.MultiDiscrete([4, 4]), spaces.Discrete(12)], ids=["multi", "discrete"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        pytest.param(spaces.MultiDiscrete([4, 4]), id="multi"),
+        pytest.param(spaces.Discrete(12), id="discrete", marks=pytest.mark.slow),
+    ],
+)
 def test_a_planner_finds_the_right_choices_among_many(action: gym.Space) -> None:
     pace = {"replay_ratio": 0.5, "learning_rate": 3e-3, "reanalyse_fraction": 0.0, "value_coef": 0.25}
     agent = GumbelMuZero(lambda: Choices(action), num_envs=8, eval_episodes=0, **SMALL, **pace)

@@ -103,7 +103,7 @@ def test_in_a_periodic_evaluation_whose_episodes_never_end(tmp_path: Path) -> No
     assert run.saved_steps() == 64
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize("stubborn", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("backend", ["sync", "async"])
 def test_while_an_environment_hangs(backend: str, stubborn: bool, tmp_path: Path) -> None:
     """What was learned before is saved, though the collector is in the middle of a rollout.

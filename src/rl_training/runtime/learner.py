@@ -60,7 +60,7 @@ class Learner(Stateful, ABC):
 
     @classmethod
     def defaults_for(cls, kind: Kind, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a run without a preset begins with in environments of a kind, beside the parameters that are given."""
+        """The defaults of a run without a preset in environments of a kind; `given` are the user's own parameters."""
         return cls.defaults_by_kind.get(kind, {})
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
