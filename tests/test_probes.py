@@ -95,7 +95,10 @@ def test_the_known_answer_is_learned(algo: str, env: Callable[..., gym.Env], ste
 
 
 @ALGORITHMS
-@pytest.mark.parametrize(("env", "steps", "target"), [(IdentityImageEnv, 2_500, 8.0), (DictEnv, 4_000, 1.0)])
+@pytest.mark.parametrize(
+    ("env", "steps", "target"),
+    [(IdentityImageEnv, 2_500, 8.0), pytest.param(DictEnv, 4_000, 1.0, marks=pytest.mark.slow)],
+)
 def test_the_known_answer_is_learned_from_images(
     algo: str, env: Callable[..., gym.Env], steps: int, target: float
 ) -> None:

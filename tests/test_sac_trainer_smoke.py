@@ -51,7 +51,10 @@ def test_discrete_actions_are_learned_by_the_same_class() -> None:
     assert session.evaluate(64).return_mean == 1.0
 
 
-@pytest.mark.parametrize(("env", "steps", "target"), [(IdentityImageEnv, 1_200, 7.5), (DictEnv, 1_500, 0.9)])
+@pytest.mark.parametrize(
+    ("env", "steps", "target"),
+    [(IdentityImageEnv, 1_200, 7.5), pytest.param(DictEnv, 1_500, 0.9, marks=pytest.mark.slow)],
+)
 def test_images_and_mappings_are_taken(env: type[gym.Env], steps: int, target: float) -> None:
     quick = {**QUICK, "learning_rate": 1e-3, "target_entropy": 0.1}
     assert probed("sac", env, steps, **quick).evaluate(32).return_mean >= target
