@@ -78,8 +78,13 @@ class SearchPolicy(nn.Module):
         actions, values = known.pop("actions"), known.pop("values")
         return Acted(actions, self._next_state(state, obs, actions, plan.noise), values=values, extras=known)
 
-    def _next_state(self, state: Tensor, obs: Tree, actions: Tensor, noise: NDArray[np.floating] | None) -> Tensor:
+    def _split(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """(the model's memory, the noise that is kept)."""
         remembered, kept = state.tensor_split([self.model.state_size], dim=-1)
+        return remembered, kept
+
+    def _next_state(self, state: Tensor, obs: Tree, actions: Tensor, noise: NDArray[np.floating] | None) -> Tensor:
+        remembered, kept = self._split(state)
         remembered = self.model.remember(remembered, obs, actions)
         if self.kept_noise and noise is not None:
             kept = torch.as_tensor(noise, dtype=kept.dtype, device=kept.device)
@@ -88,7 +93,7 @@ class SearchPolicy(nn.Module):
     @torch.no_grad()
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
         """Acts without a search: the policy learns that all legal actions are alike, and values are the network's."""
-        _, values, logits = self.model.root(obs, state[:, : self.model.state_size])
+        _, values, logits = self.model.root(obs, self._split(state)[0])
         if self.model.sampled is not None:
             return self._sampled_randomly(values, state, self.model.sampled, generator)
         legal = (logits.softmax(-1) > 0.0).float()
@@ -119,7 +124,7 @@ class SearchPolicy(nn.Module):
         Without a state the observations are taken for the first of their episodes.
         """
         model = self.model if model is None else model
-        remembered, kept = (None, None) if state is None else state.tensor_split([model.state_size], dim=-1)
+        remembered, kept = (None, None) if state is None else self._split(state)
         latents, values, logits = model.root(obs, remembered)
         if model.sampled is not None:
             return self._plan_sampled(model, model.sampled, latents, values, logits, rng)
@@ -179,8 +184,7 @@ class SearchPolicy(nn.Module):
     @torch.no_grad()
     def values(self, obs: Tree, state: Tensor | None = None) -> Tensor:
         """The network's, without a search."""
-        remembered = None if state is None else state[:, : self.model.state_size]
-        return self.model.root(obs, remembered)[1]
+        return self.model.root(obs, None if state is None else self._split(state)[0])[1]
 
     def env_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         sampled = self.model.sampled
