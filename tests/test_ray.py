@@ -32,8 +32,9 @@ from support import FaultyEnv, ScriptedEnv
 from troubled_envs import Mortal
 
 ray = pytest.importorskip("ray")
+from rl_training.distributed import reaper  # noqa: E402
 from rl_training.distributed.connection import connect  # noqa: E402
-from rl_training.distributed.reaper import LAST_WORDS, marked_processes  # noqa: E402
+from rl_training.distributed.reaper import LAST_WORDS, family, running  # noqa: E402
 from rl_training.distributed.runs import outcomes_on_ray, train_in_parallel  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
@@ -198,13 +199,17 @@ def test_seeds_are_trained_at_a_time(tmp_path: Path) -> None:
 
 
 def start_driver(tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
-    """A run on Ray in a process of its own that has saved two checkpoints; all that it starts inherit a mark."""
+    """A run on Ray in a process of its own that has saved two checkpoints."""
     flags = ["--backend", "ray", "--workers", "1", "--display", "none", "--checkpoint-interval", "500"]
     command = ["train", "--config", "ppo/cartpole", "--total-timesteps", "100000000", "--output-dir", str(tmp_path)]
-    marked = {**os.environ, "KILLED_DRIVER": str(tmp_path)}
-    driver = subprocess.Popen([sys.executable, "-m", "rl_training", *command, *flags], env=marked, **options)
+    driver = subprocess.Popen([sys.executable, "-m", "rl_training", *command, *flags], **options)
     wait_until(lambda: len(list(tmp_path.glob("ppo/*/*/checkpoints/step-*"))) >= 2, seconds=90)
     return driver
+
+
+def started_by(driver: subprocess.Popen[str]) -> dict[int, str]:
+    """The driver's processes by number, and when each was started."""
+    return family({driver.pid: running()[driver.pid][1]})
 
 
 def command_of(pid: int) -> str:
@@ -213,19 +218,40 @@ def command_of(pid: int) -> str:
 
 def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path) -> None:
     driver = start_driver(tmp_path)
-    assert len(marked_processes(f"KILLED_DRIVER={tmp_path}")) > 2
+    started = started_by(driver)
+    assert {"ray::DashboardAgent", "ray::RuntimeEnvAgent"} <= {command_of(pid).strip("\0") for pid in started}
     driver.kill()
     driver.wait()
-    # On a machine that does nothing else it takes five seconds.
-    wait_until(lambda: not marked_processes(f"KILLED_DRIVER={tmp_path}"), seconds=40)
+    # On a machine that does nothing else it takes five seconds; Ray's agents would take a minute.
+    wait_until(lambda: not family(started), seconds=40)
     (run_dir,) = tmp_path.glob("ppo/*/*")
     with closing(load_session(run_dir)) as session:
         assert session.progress.global_step > 0
 
 
+def test_the_reaper_ends_also_what_no_longer_shows_its_mark(tmp_path: Path) -> None:
+    """Ray's agents write their titles over the environment that they were started with."""
+    parent = f"""
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, {reaper.__file__!r}, "MARK={tmp_path}"], stdin=subprocess.PIPE)
+command = ["sh", "-c", "env -i sleep 600; true"]
+print(subprocess.Popen(command, env={{**os.environ, "MARK": {str(tmp_path)!r}}}).pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
+        shell = int(process.stdout.readline())
+        wait_until(lambda: len(family({shell: running()[shell][1]})) == 2, seconds=20)
+        started = family({shell: running()[shell][1]})
+        time.sleep(reaper.LOOK_S + 1)
+        os.kill(shell, signal.SIGKILL)  # the other is an orphan, and shows no mark
+        process.kill()
+    assert family(started)
+    wait_until(lambda: not family(started), seconds=30)
+
+
 def test_a_killed_raylet_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     driver = start_driver(tmp_path, stderr=subprocess.PIPE, text=True)
-    raylets = [pid for pid in marked_processes(f"KILLED_DRIVER={tmp_path}") if "raylet/raylet" in command_of(pid)]
+    raylets = [pid for pid in started_by(driver) if "raylet/raylet" in command_of(pid)]
     os.kill(raylets[0], signal.SIGKILL)
     _, err = driver.communicate(timeout=15)
     assert driver.returncode == 1

@@ -78,8 +78,12 @@ def _this_machine_only() -> Iterator[None]:
     could_serve = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
     try:
-        # For the processes that Ray starts.
-        with _environment(constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0"), _environment(OURS, _reaped_mark()):
+        # For the processes that Ray starts. It would give workers the least share of a machine that others use, too.
+        with (
+            _environment(constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0"),
+            _environment(constants.RAY_WORKER_NICENESS, "0"),
+            _environment(OURS, _reaped_mark()),
+        ):
             yield
     finally:
         constants.ENABLE_RAY_CLUSTER = could_serve

@@ -1,7 +1,8 @@
 """Ends what is left of Ray after the process that started it has died: some of its agents wait a minute to notice.
 
 `python reaper.py VARIABLE=VALUE` waits until its parent is gone, gives the others a few seconds to end by themselves,
-and kills every process that was started with the variable in its environment. Without `/proc` it can do nothing.
+and kills every process that was started with the variable in its environment, and all that these have started: Ray's
+agents write their titles over their environments. Without `/proc` it can do nothing.
 
 A parent that ends by itself writes to the reaper's input before. If it did not, and Ray's node manager ended before
 it, then Ray has ended the parent for that reason and without a word: the reaper says so in its place.
@@ -15,35 +16,65 @@ import time
 from pathlib import Path
 
 POLL_S = 0.5
+LOOK_S = 2.0
 GRACE_S = 3.0
 LONGEST_S = 30.0
 LAST_WORDS = b"error: the run ended with Ray's node manager (raylet); resume it from its latest checkpoint\n"
 
+Processes = dict[int, str]  # when each was started: numbers come again
 
-def marked_processes(variable: str) -> list[int]:
-    """The processes of this user that were started with the variable in their environment."""
-    found = []
+
+def running() -> dict[int, tuple[int, str]]:
+    """The parent and the start of every process that has not ended."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
+            state, parent, *rest = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if state not in "ZX":
+            found[int(process.name)] = int(parent), rest[17]
+    return found
+
+
+def marked_processes(variable: str) -> Processes:
+    """The processes of this user with the variable in the environment that they were started with."""
+    found = {}
+    for pid, (_, start) in running().items():
+        try:
+            if variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found[pid] = start
         except OSError:  # it has ended, or is another user's
             continue
     return found
 
 
-def is_announced(end_of: int) -> bool:
-    """Waits for a word from the parent, or its end; returns whether there was a word."""
-    while os.getppid() == end_of:
+def family(members: Processes) -> Processes:
+    """Those of the members that run, and all that they have started."""
+    now = running()
+    found = {pid: start for pid, start in members.items() if pid in now and now[pid][1] == start}
+    while children := {pid: now[pid][1] for pid in now if now[pid][0] in found and pid not in found}:
+        found |= children
+    return found
+
+
+def follow(parent: int, variable: str) -> tuple[Processes, bool]:
+    """Waits for a word from the parent, or its end; returns the processes to end and whether there was a word."""
+    ours: Processes = {}
+    looked = -LOOK_S
+    while os.getppid() == parent:
+        if time.monotonic() - looked >= LOOK_S:
+            ours = family(ours | marked_processes(variable))
+            looked = time.monotonic()
         if select.select([0], [], [], POLL_S)[0]:
-            return bool(os.read(0, 1))
-    return False
+            return ours, bool(os.read(0, 1))
+    return ours, False
 
 
-def lost_its_node_manager(variable: str) -> bool:
+def without_node_manager(processes: Processes) -> bool:
     """Whether processes of Ray run, and not the one that holds them together."""
     commands = []
-    for pid in marked_processes(variable):
+    for pid in processes:
         try:
             commands.append(Path(f"/proc/{pid}/cmdline").read_bytes())
         except OSError:
@@ -53,15 +84,17 @@ def lost_its_node_manager(variable: str) -> bool:
 
 def main(variable: str) -> None:
     parent = os.getppid()
-    if not is_announced(end_of=parent) and lost_its_node_manager(variable):
+    ours, announced = follow(parent, variable)
+    ours = family(ours | marked_processes(variable))
+    if not announced and without_node_manager(ours):
         os.write(2, LAST_WORDS)
     os.close(2)  # whoever reads what the parent wrote to the end need not wait for the reaper
     while os.getppid() == parent:
         time.sleep(POLL_S)
     time.sleep(GRACE_S)
     deadline = time.monotonic() + LONGEST_S
-    while (left := set(marked_processes(variable)) - {os.getpid()}) and time.monotonic() < deadline:
-        for pid in left:  # on a busy machine some have only just been started
+    while (ours := family(ours | marked_processes(variable))) and time.monotonic() < deadline:
+        for pid in ours:  # on a busy machine some have only just been started
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
