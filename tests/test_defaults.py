@@ -15,6 +15,7 @@ from rl_training import PPO
 from rl_training.cli import main
 from rl_training.envs.kinds import kind_of
 from rl_training.envs.types import Spaces
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, make_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.defaults import settled
@@ -71,6 +72,8 @@ def test_gumbel_muzero_keeps_its_noise_where_nothing_is_seen_but_numbers() -> No
 def test_noise_is_not_kept_from_one_player_to_the_other() -> None:
     game = {"algo": "gumbel_muzero", "env_id": "Acrobot-v1", "defaults": "environment", "algo_kwargs": {"players": 2}}
     assert settled(make_config(game), SEEN["vectors"]).parsed_params().params.noise_persistence == 0.0
+    with pytest.raises(ConfigError, match="noise_persistence has no effect with players 2"):
+        make_config({**game, "algo_kwargs": {"players": 2, "noise_persistence": 0.5}}).parsed_params()
 
 
 def test_what_the_user_gives_wins_by_any_spelling() -> None:

@@ -25,6 +25,10 @@ class GumbelMuZeroParams(PlannerParams):
         "for a while",
     )
 
+    def idle(self) -> dict[str, str]:
+        """In a game for two, noise that is kept would pass from one player to the other."""
+        return super().idle() | ({"noise_persistence": "with players 2"} if self.players == 2 else {})
+
 
 class GumbelMuZero(MuZero):
     policy: GumbelPolicy

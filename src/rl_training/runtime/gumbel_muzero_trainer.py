@@ -32,7 +32,7 @@ class GumbelMuZeroLearner(PlannerLearner):
 
     @classmethod
     def defaults_for(cls, kind: Kind, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """In a game for two, noise that is kept would pass from one player to the other."""
+        """Games for two keep the general defaults: these were found on tasks for one."""
         return {} if given.get("players") == 2 else super().defaults_for(kind, given)
 
     @classmethod
