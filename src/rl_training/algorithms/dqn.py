@@ -21,6 +21,9 @@ from rl_training.replaceable import replaceable
 class DQNParams(OffPolicyParams):
     learning_rate: PositiveFloat = Field(1e-3)
     epsilon: float = Field(0.1, ge=0, le=1, description="chance of an action at random")
+    epsilon_persistence: float = Field(
+        0.0, ge=0, lt=1, description="chance that an action at random is taken for another step, whatever epsilon is"
+    )
     replay_ratio: float = Field(0.25, ge=0)
     batch_size: PositiveInt = Field(64)
     tau: float = Field(1.0, gt=0, le=1)

@@ -65,7 +65,7 @@ def act(
     deterministic: bool = False,
 ) -> Acted:
     best = torch.from_numpy(net(obs.numpy()).argmax(0))
-    return Acted(best if deterministic else self.explored(best, obs, generator), state)
+    return Acted(best, state) if deterministic else self.explored(best, obs, state, generator)
 
 
 @replaces(DQN.update, when=plain_networks, tolerance=1e-5)

@@ -78,7 +78,11 @@ class QNetwork(nn.Module):
 
 
 class QPolicy(nn.Module):
-    """The best action, or with probability `epsilon` any. It reads its parameters whenever it acts."""
+    """The best action, or with probability `epsilon` any. It reads its parameters whenever it acts.
+
+    Where actions at random may persist (Dabney et al., 2021, arXiv:2006.01782), the state holds the number of the last
+    one, counted from 1, and 0 behind an action that was chosen.
+    """
 
     def __init__(self, network: QNetwork, params: Any, *, first_action: int) -> None:
         """`first_action` is the number that the environment's first action has."""
@@ -95,7 +99,7 @@ class QPolicy(nn.Module):
         self.params.move(values)
 
     def initial_state(self, batch: int) -> Tensor:
-        return torch.zeros(batch, 0, device=self.device)
+        return torch.zeros(batch, 1 if self.params.epsilon_persistence else 0, device=self.device)
 
     @replaceable
     def act(
@@ -105,15 +109,31 @@ class QPolicy(nn.Module):
             self.network.quiet()
             return Acted(self.network.q_values(obs).argmax(-1), state)
         self.network.draw_noise(generator)
-        return Acted(self.explored(self.network.q_values(obs).argmax(-1), obs, generator), state)
+        return self.explored(self.network.q_values(obs).argmax(-1), obs, state, generator)
 
-    def explored(self, best: Tensor, obs: Tree, generator: torch.Generator | None) -> Tensor:
+    def explored(self, best: Tensor, obs: Tree, state: Tensor, generator: torch.Generator | None) -> Acted:
         """The best actions, some of them replaced by any."""
-        chances = torch.rand(best.shape[0], generator=generator, device=best.device)
-        return torch.where(chances < self.params.epsilon, self._random(obs, best.shape[0], generator), best)
+        is_random = torch.rand(best.shape[0], generator=generator, device=best.device) < self.params.epsilon
+        actions = torch.where(is_random, self._random(obs, best.shape[0], generator), best)
+        return self._persisting(actions, is_random, obs, state, generator)
 
     def act_randomly(self, obs: Tree, state: Tensor, *, generator: torch.Generator | None = None) -> Acted:
-        return Acted(self._random(obs, len(state), generator), state)
+        actions = self._random(obs, len(state), generator)
+        return self._persisting(actions, torch.ones_like(actions, dtype=torch.bool), obs, state, generator)
+
+    def _persisting(
+        self, actions: Tensor, is_random: Tensor, obs: Tree, state: Tensor, generator: torch.Generator | None
+    ) -> Acted:
+        """The actions, with those at random of the step before in place of some, where they are still legal."""
+        if not self.params.epsilon_persistence:
+            return Acted(actions, state)
+        last = state[:, 0].long() - 1
+        stays = torch.rand(len(last), generator=generator, device=last.device) < self.params.epsilon_persistence
+        stays &= last >= 0
+        if self.network.view.is_masked:
+            stays &= obs[ACTION_MASK].gather(-1, last.clamp(min=0)[:, None])[:, 0] != 0
+        actions = torch.where(stays, last, actions)
+        return Acted(actions, ((actions + 1) * (stays | is_random)).to(state.dtype)[:, None])
 
     def _random(self, obs: Tree, rows: int, generator: torch.Generator | None) -> Tensor:
         if self.network.view.is_masked:
