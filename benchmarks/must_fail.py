@@ -2,6 +2,7 @@
 
 - A feed-forward PPO on CartPole without velocities: if it balances the pole, the task needs no memory.
 - GAIL on Pendulum with shuffled labels: if it imitates, something other than the discriminator taught it.
+- PPO on a task of MiniGrid without the bonus for what is new: if it is solved, it needs no curiosity.
 """
 
 from __future__ import annotations
@@ -54,9 +55,14 @@ def with_shuffled_labels(seed: int) -> float:
         GAIL.discriminator_update = honest  # type: ignore[method-assign]
 
 
+def without_curiosity(seed: int) -> float:
+    return train("ppo/minigrid_unlockpickup", seed, algo_kwargs={"rnd_coef": 0.0})
+
+
 CONTROLS = {
     "feed-forward PPO on CartPole without velocities stays under 150": (without_velocities, 150.0),
     "GAIL with shuffled labels on Pendulum stays under −800": (with_shuffled_labels, -800.0),
+    "PPO on `ppo/minigrid_unlockpickup` without its bonus stays under 0.1": (without_curiosity, 0.1),
 }
 
 

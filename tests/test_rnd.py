@@ -179,3 +179,37 @@ def test_a_chain_that_chance_does_not_lead_through_is_solved_by_curiosity() -> N
         paid[rnd] = np.mean([episode.total_reward for episode in session.progress.recent[""]])
     assert paid[False] == 0.0
     assert paid[True] > 0.8
+
+
+class Grid(gym.Env):
+    """A grid of codes, in which nothing happens."""
+
+    observation_space = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return marked_grids([0])[0].numpy(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        return marked_grids([0])[0].numpy(), 0.0, False, True, {}
+
+
+def marked_grids(columns: list[int]) -> torch.Tensor:
+    """Grids of one code but for a cell of the first row."""
+    grids = torch.ones(len(columns), 7, 7, 3, dtype=torch.uint8)
+    grids[torch.arange(len(columns)), 0, columns, 0] = 10
+    return grids
+
+
+@pytest.mark.parametrize("torso", [{}, {"torso": "grid_cnn"}])
+def test_a_cell_that_nobody_stood_on_is_new(torso: dict[str, str]) -> None:
+    """To a torso of grids one cell of 49 is another: its error there is about seven times that of what is known."""
+    rnd = probed("ppo", Grid, 64, rnd=True, rollout_steps=8, **torso).learner.rnd
+    seen = marked_grids([column % 5 for column in range(250)])
+    rnd.network.update_statistics(seen)
+    for _ in range(200):
+        rnd.update({"next_obs": seen})
+    with torch.no_grad():
+        known, new = rnd.network(seen).mean(), rnd.network(marked_grids([5, 6])).mean()
+    assert new > 100 * known

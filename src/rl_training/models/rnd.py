@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
+from rl_training.models.grids import is_grid, num_codes
 from rl_training.models.masking import ObsView
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, orthogonal
 from rl_training.models.normalization import ObsNormalizer
@@ -19,15 +23,17 @@ from rl_training.models.torsos import TorsoOptions, make_torso
 
 INPUT_CLIP = 5.0
 VALUE_GAIN = 1.0
+CODE_SIZE = 4
 
 
 class RandomDistillation(nn.Module):
     """A random network that never learns, one that learns to predict it where it has been, and a value function."""
 
-    def __init__(self, spaces: Spaces, options: TorsoOptions, features: int) -> None:
+    def __init__(self, seen: Spaces, options: TorsoOptions, features: int) -> None:
         super().__init__()
-        self.view = ObsView(spaces)
-        self.normalizer = ObsNormalizer(self.view.space, clip=INPUT_CLIP)
+        self.view = ObsView(seen)
+        self.codes = CodeVectors(self.view.space)
+        self.normalizer = ObsNormalizer(self.codes.space, clip=INPUT_CLIP)
         self.target = nn.Sequential(torso := self._torso(options), _linear(torso.out_features, features))
         self.target.requires_grad_(False)
         self.predictor = nn.Sequential(
@@ -40,31 +46,84 @@ class RandomDistillation(nn.Module):
         )
 
     def _torso(self, options: TorsoOptions) -> Any:
-        return make_torso(self.view.space, _packaged(options))
+        return make_torso(self.codes.space, _packaged(options, self.view.space))
+
+    def _read(self, obs: Tree) -> Tree:
+        return self.normalizer(self.codes(self.view.seen(obs)))
 
     def forward(self, obs: Tree) -> Tensor:
         """The mean squared error of the prediction, one for each row."""
-        seen = self.normalizer(self.view.seen(obs))
+        seen = self._read(obs)
         with torch.no_grad():
             target = self.target(seen)
         return (self.predictor(seen) - target).square().mean(dim=-1)
 
     def values(self, obs: Tree) -> Tensor:
         """Estimates the discounted sum of the bonuses that follow each row."""
-        return self.critic(self.normalizer(self.view.seen(obs))).squeeze(-1)
+        return self.critic(self._read(obs)).squeeze(-1)
 
     @torch.no_grad()
     def update_statistics(self, obs: Tree) -> None:
-        self.normalizer.update(self.view.seen(obs))
+        self.normalizer.update(self.codes(self.view.seen(obs)))
 
 
-def _packaged(options: TorsoOptions) -> TorsoOptions:
-    """The options without torsos of the user's own, which may be anything but random."""
+class CodeVectors(nn.Module):
+    """Observations as vectors where they are codes, so that they are normalised like other numbers.
+
+    Normalised, a code is large where it is rare: the first step onto a cell of a grid changes all features. To a torso
+    that reads the codes themselves it is one cell of many, and the predictor knows the rest. A code in a grid is
+    `CODE_SIZE` random numbers, another code is one of as many as there are.
+    """
+
+    table: Tensor
+    first: Tensor  # the code in the table's first row, or the codes of each number
+
+    def __init__(self, space: gym.Space) -> None:
+        super().__init__()
+        self.space = space
+        self.parts = nn.ModuleDict()
+        self.is_grid = is_grid(space)
+        self.is_coded = self.is_grid or isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+        if isinstance(space, spaces.Dict):
+            parts = {key: CodeVectors(part) for key, part in space.items()}
+            self.parts.update(parts)
+            self.space = spaces.Dict({key: part.space for key, part in parts.items()})
+        elif self.is_coded:
+            table, first = _code_table(space)
+            self.register_buffer("table", table)
+            self.register_buffer("first", first)
+            size = spaces.flatdim(space) * CODE_SIZE if self.is_grid else len(table)
+            self.space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def forward(self, obs: Tree) -> Tree:
+        if isinstance(obs, Mapping):
+            return {key: part(obs[key]) for key, part in self.parts.items()}
+        if not self.is_coded:
+            return obs
+        codes = self.table[obs.reshape(len(obs), -1).long() - self.first]
+        return codes.flatten(1) if self.is_grid else codes.sum(1)
+
+
+def _code_table(space: gym.Space) -> tuple[Tensor, Tensor]:
+    """(what stands for each code, the first code; the first of each number, where their codes follow each other)."""
+    if isinstance(space, spaces.Discrete):
+        return torch.eye(int(space.n)), torch.tensor(int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes, starts = torch.as_tensor(space.nvec).flatten(), torch.as_tensor(space.start).flatten()
+        return torch.eye(int(sizes.sum())), starts - (sizes.cumsum(0) - sizes)
+    return torch.randn(num_codes(space) or 0, CODE_SIZE), torch.tensor(
+        int(space.low.min()) if isinstance(space, spaces.Box) else 0
+    )
+
+
+def _packaged(options: TorsoOptions, space: gym.Space) -> TorsoOptions:
+    """The options without torsos of the user's own, which may be anything but random, and without those of grids."""
     chosen, kwargs = options.torso, options.torso_kwargs
     if isinstance(chosen, Mapping):
-        named = {key: torso for key, torso in chosen.items() if not is_own(torso)}
+        assert isinstance(space, spaces.Dict)
+        named = {key: torso for key, torso in chosen.items() if not is_own(torso) and not is_grid(space[key])}
         return replace(options, torso=named, torso_kwargs={key: kwargs[key] for key in kwargs.keys() & named.keys()})
-    return replace(options, torso=None, torso_kwargs={}) if is_own(chosen) else options
+    return replace(options, torso=None, torso_kwargs={}) if is_own(chosen) or is_grid(space) else options
 
 
 def _linear(in_features: int, out_features: int) -> nn.Linear:
