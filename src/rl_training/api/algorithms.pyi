@@ -1587,6 +1587,7 @@ class DQN(Agent):
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         epsilon: chance of an action at random
+        epsilon_persistence: chance that an action at random is taken for another step, whatever epsilon is
         max_grad_norm: bound on the norm of the gradient
         double: the network chooses the next action, its target network values it
         dueling: the value of the state and the advantages of actions apart
@@ -1640,6 +1641,7 @@ class DQN(Agent):
         epsilon: float = 0.1,
         epsilon_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         epsilon_warmup_steps: int = ...,
+        epsilon_persistence: float = 0.0,
         max_grad_norm: float = 10.0,
         max_grad_norm_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         max_grad_norm_warmup_steps: int = ...,
