@@ -257,6 +257,18 @@ TD3 = replace(
     theirs=lambda envs: {**SAC.theirs(envs), "policy_kwargs": {"net_arch": [256, 256]}},
 )
 
+# The same in JAX. Each of its calls is compiled, the loop around them is SB3's.
+SAC_SBX, TD3_SBX = (
+    replace(
+        family,
+        name=f"{family.name}_sbx",
+        peer=f"sbx:{family.algo.upper()}",
+        peer_package="sbx-rl",
+        cases=(Case(1, "sync", 1.5),),
+    )
+    for family in (SAC, TD3)
+)
+
 DQN = Family(
     name="dqn",
     algo="dqn",
@@ -301,7 +313,9 @@ _ALL = (
     A2C_HALFCHEETAH,
     TRPO_HALFCHEETAH,
     SAC,
+    SAC_SBX,
     TD3,
+    TD3_SBX,
     DQN,
 )
 FAMILIES = {family.name: family for family in _ALL}
