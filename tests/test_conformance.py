@@ -45,11 +45,12 @@ from rl_training.search.policy import SearchPolicy
 
 ALGORITHMS = list(REGISTRY)
 KERNELS = pytest.mark.parametrize("kernels", ["auto", "off"])  # and without: the plain code alone
+KERNELS_FIRST = pytest.mark.parametrize("kernels", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 CONTROLS = [(name, control) for name in ALGORITHMS for control in algorithm(name).learner_class().controls]
 SLOW_TWINS = ("efficientzero", "scalezero")  # their controls are MuZero's and Gumbel MuZero's, which take seconds
 
 
-@KERNELS
+@KERNELS_FIRST
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_run_logs_every_control_and_the_returns_and_can_be_read_back(algo: str, kernels: str, tmp_path: Path) -> None:
     config = small_config(algo, tmp_path, kernels=kernels)
@@ -74,7 +75,7 @@ def test_a_stopped_and_resumed_run_equals_the_uninterrupted_one(algo: str, kerne
     assert differences(uninterrupted, load_checkpoint(run_dir)) == []
 
 
-@KERNELS
+@KERNELS_FIRST
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_one_seed_is_one_run_and_another_seed_another(algo: str, kernels: str, tmp_path: Path) -> None:
     (_, first), (_, again) = (train_state(small_config(algo, tmp_path, kernels=kernels, seed=1)) for _ in range(2))
@@ -83,7 +84,7 @@ def test_one_seed_is_one_run_and_another_seed_another(algo: str, kernels: str, t
     assert any("policy" in name for name in differences(first, other))
 
 
-@KERNELS
+@KERNELS_FIRST
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_checkpoint_evaluates_and_predicts(algo: str, kernels: str, tmp_path: Path) -> None:
     run_dir, _ = train_state(small_config(algo, tmp_path, kernels=kernels))

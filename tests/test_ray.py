@@ -169,7 +169,17 @@ def test_ray_init_is_tried_again_with_a_message(monkeypatch: pytest.MonkeyPatch,
     assert caplog.text.count("trying again") == 2
 
 
-@pytest.mark.parametrize("algo", ["ppo", "a2c", "trpo", "recurrent_ppo", "impala", "appo", "ppg", "gail"])
+@pytest.mark.parametrize(
+    "algo",
+    [
+        "ppo",
+        "trpo",
+        "recurrent_ppo",
+        "impala",
+        "ppg",
+        *(pytest.param(a, marks=pytest.mark.slow) for a in ("a2c", "appo", "gail")),
+    ],
+)
 def test_two_learners_with_half_of_each_minibatch_equal_one(algo: str, tmp_path: Path) -> None:
     sequences = {"sequence_length": 11} if algo == "recurrent_ppo" else {}
     odd = {"algo_kwargs": {"rollout_steps": 33, "normalize_advantages": True, **sequences}, "backend": "sync"}
