@@ -28,11 +28,12 @@ from rl_training.runtime.td3_trainer import TD3Learner
 OBSERVATIONS = spaces.Box(-1, 1, (4,), np.float32)
 BOX = Spaces(OBSERVATIONS, spaces.Box(-2, 2, (2,), np.float32))
 CHOICES = Spaces(OBSERVATIONS, spaces.Discrete(3))
+PARTS = spaces.Dict({"velocity": spaces.Box(-1, 1, (3,), np.float32), "position": spaces.Box(-1, 1, (1,), np.float32)})
 
 
-def dqn(**params: Any) -> DQN:
+def dqn(seen: spaces.Space = OBSERVATIONS, **params: Any) -> DQN:
     given = LiveParams(DQNParams(**{"hidden_sizes": (16, 8), "target_update_interval": 2, "tau": 0.5, **params}))
-    return DQNLearner.build_seeded(given, CHOICES, seed=0, device=torch.device("cpu"))
+    return DQNLearner.build_seeded(given, CHOICES._replace(observation=seen), seed=0, device=torch.device("cpu"))
 
 
 def batch(actions: Tensor, seed: int) -> dict[str, Tensor]:
@@ -45,6 +46,12 @@ def batch(actions: Tensor, seed: int) -> dict[str, Tensor]:
         "discounts": torch.tensor([0.99, 0.0] * (rows // 2)),
         "weights": torch.rand(rows, generator=generator),
     }
+
+
+def in_parts(rows: dict[str, Any]) -> dict[str, Any]:
+    """The batch with mappings as observations, whose keys are not in the order of the space's."""
+    parted = {name: {"velocity": rows[name][:, 1:], "position": rows[name][:, :1]} for name in ("obs", "next_obs")}
+    return rows | parted
 
 
 def assert_updates_agree(plain: Algorithm, fast: Algorithm, batches: list[dict[str, Tensor]]) -> None:
@@ -67,6 +74,12 @@ def assert_updates_agree(plain: Algorithm, fast: Algorithm, batches: list[dict[s
 def test_dqns_updates_agree(options: dict[str, Any]) -> None:
     batches = [batch(torch.randint(3, (8,), generator=torch.Generator().manual_seed(i)), i) for i in range(5)]
     assert_updates_agree(dqn(**options), dqn(**options), batches)
+
+
+def test_dqns_updates_on_mappings_of_vectors_agree() -> None:
+    batches = [in_parts(batch(torch.tensor([0, 1, 2, 0]), i)) for i in range(5)]
+    assert array_net(dqn(PARTS).network) is not None
+    assert_updates_agree(dqn(PARTS), dqn(PARTS), batches)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -107,10 +120,10 @@ def test_a_subclass_and_a_module_put_in_take_the_plain_path() -> None:
 CONTINUOUS = {"sac": (SACLearner, SACParams), "td3": (TD3Learner, TD3Params)}
 
 
-def continuous(algo: str, **params: Any) -> Any:
+def continuous(algo: str, seen: spaces.Space = OBSERVATIONS, **params: Any) -> Any:
     learner, kind = CONTINUOUS[algo]
     given = LiveParams(kind(**{"hidden_sizes": (16, 8), "tau": 0.5, "adam_eps": 1e-3, **params}))
-    return learner.build_seeded(given, BOX, seed=0, device=torch.device("cpu"))
+    return learner.build_seeded(given, BOX._replace(observation=seen), seed=0, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize("algo", CONTINUOUS)
@@ -119,6 +132,13 @@ def test_updates_through_critics_agree(algo: str, options: dict[str, Any]) -> No
     actions = [2.0 * torch.rand(8, 2, generator=torch.Generator().manual_seed(i)) - 1.0 for i in range(5)]
     batches = [batch(taken, i) for i, taken in enumerate(actions)]
     assert_updates_agree(continuous(algo, **options), continuous(algo, **options), batches)
+
+
+@pytest.mark.parametrize("algo", CONTINUOUS)
+def test_updates_on_mappings_of_vectors_agree(algo: str) -> None:
+    batches = [in_parts(batch(2.0 * torch.rand(8, 2) - 1.0, i)) for i in range(3)]
+    assert array_critics(continuous(algo, PARTS).critics) is not None
+    assert_updates_agree(continuous(algo, PARTS), continuous(algo, PARTS), batches)
 
 
 def test_a_deviation_at_its_bounds_has_no_gradient_there_either() -> None:

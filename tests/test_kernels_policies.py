@@ -95,6 +95,20 @@ def test_evaluations_distributions_and_values_are_the_plain_ones(action: str) ->
         torch.testing.assert_close(one, other, **CLOSE)
 
 
+@pytest.mark.parametrize("normalize_obs", [False, True])
+@torch.no_grad()
+def test_mappings_of_vectors_are_joined_as_their_torso_joins_them(normalize_obs: bool) -> None:
+    narrow, wide = (spaces.Box(-np.inf, np.inf, (size,), np.float32) for size in (1, 3))
+    seen = spaces.Dict({"velocity": wide, "position": narrow})
+    policy = ActorCritic(Spaces(seen, ACTIONS["box"]), policy_options(normalize_obs=normalize_obs))
+    obs = {"velocity": torch.randn(33, 3), "position": torch.randn(33, 1)}
+    policy.update_statistics({key: 3 + 2 * part for key, part in obs.items()})
+    assert array_policy(policy) is not None
+    plain = policy.values(obs)
+    with using("auto"):
+        torch.testing.assert_close(policy.values(obs), plain, **CLOSE)
+
+
 @EVERY_ACTION
 def test_the_handwritten_gradient_of_a_head_is_autograds(action: str) -> None:
     """Of a sum over rows with weights of their own for log-probabilities, and one for the entropies."""

@@ -19,7 +19,7 @@ from rl_training.algorithms.sac import SAC, ActorThroughCritics
 from rl_training.algorithms.td3 import TD3
 from rl_training.kernels.actors import ARRAY_ACTORS, ArrayActor, Sampled
 from rl_training.kernels.nets import relu
-from rl_training.kernels.policies import are_floats, is_own_torso
+from rl_training.kernels.policies import are_floats, is_own_torso, joined
 from rl_training.kernels.table import replaces
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.models.actors import Candidates
@@ -147,13 +147,14 @@ def plain_networks(self: ActorThroughCritics, batch: Batch) -> Arrays | None:
 @replaces(ActorThroughCritics.update_critics, when=plain_networks, tolerance=1e-5)
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite stops the run with the metric's name
 def update_critics(arrays: Arrays, self: ActorThroughCritics, batch: Batch) -> tuple[dict[str, Any], Tensor]:
-    following = arrays.next_actor.sample(batch["next_obs"].numpy(), self.noise.generator)
+    next_obs = joined(batch["next_obs"])
+    following = arrays.next_actor.sample(next_obs, self.noise.generator)
     candidates = self.smoothed(_candidates(self, following))
     assert candidates.actions is not None
-    least = arrays.target(_inputs(batch["next_obs"], candidates.actions.numpy())).min(0)
+    least = arrays.target(np.concatenate([next_obs, candidates.actions.numpy()], axis=1)).min(0)
     worth = least - np.float32(self.entropy_weight()) * candidates.logprobs.numpy()[:, 0]
     targets = batch["rewards"].numpy() + batch["discounts"].numpy() * worth
-    values = arrays.critics(_inputs(batch["obs"], batch["actions"].numpy()))
+    values = arrays.critics(np.concatenate([joined(batch["obs"]), batch["actions"].numpy()], axis=1))
     errors, weights = values - targets, batch["weights"].numpy()
     for member, delta in zip(arrays.critics.members, errors * (weights / np.float32(len(weights))), strict=True):
         member.write_gradients(delta)
@@ -167,10 +168,10 @@ def update_critics(arrays: Arrays, self: ActorThroughCritics, batch: Batch) -> t
 @replaces(ActorThroughCritics.update_policy, when=plain_networks, tolerance=1e-5)
 @np.errstate(over="ignore", invalid="ignore")
 def update_policy(arrays: Arrays, self: ActorThroughCritics, batch: Batch) -> dict[str, Any]:
-    obs = batch["obs"].numpy()
+    obs = joined(batch["obs"])
     sampled = arrays.actor.sample(obs, self.noise.generator)
     ent_coef = np.float32(self.entropy_weight())
-    inputs = _inputs(batch["obs"], sampled.actions)
+    inputs = np.concatenate([obs, sampled.actions], axis=1)
     climbed = arrays.critics.members[: self.climbed_critics]
     values = np.stack([member(inputs) for member in climbed])
     chosen = values.argmin(0)
@@ -187,7 +188,3 @@ def update_policy(arrays: Arrays, self: ActorThroughCritics, batch: Batch) -> di
 
 def _candidates(self: ActorThroughCritics, sampled: Sampled) -> Candidates:
     return self.policy.only(torch.from_numpy(sampled.actions), torch.from_numpy(sampled.logprobs))
-
-
-def _inputs(obs: Tensor, actions: Floats) -> Floats:
-    return np.concatenate([obs.numpy(), actions], axis=1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ from rl_training.kernels.tools.arrays import Floats
 from rl_training.models.actor_critic import Acted, ActorCritic, Evaluated
 from rl_training.models.mlp import MLP
 from rl_training.models.normalization import ObsNormalizer
-from rl_training.models.torsos import VectorTorso
+from rl_training.models.torsos import DictTorso, VectorTorso
 
 
 class ArrayPolicy:
@@ -31,8 +33,8 @@ class ArrayPolicy:
         self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)
         self._normalizer = policy.normalizer
 
-    def inputs(self, obs: Tensor) -> Floats:
-        return (obs if self._normalizer is None else self._normalizer(obs)).numpy()
+    def inputs(self, obs: Tree) -> Floats:
+        return joined(obs if self._normalizer is None else self._normalizer(obs))
 
 
 _ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()
@@ -67,7 +69,10 @@ def _is_own_policy(policy: ActorCritic) -> bool:
 
 
 def is_own_torso(torso: Any) -> bool:
-    """Tells of an MLP of numbers, with activations that have a NumPy form."""
+    """Tells of an MLP of numbers, or of a mapping's numbers joined, with activations that have a NumPy form."""
+    if type(torso) is DictTorso:
+        parts = all(is_own_torso(part) and not list(part.parameters()) for part in torso.torsos)
+        return parts and list(torso.keys) == sorted(torso.keys) and _is_own_mlp(torso.mlp)
     return type(torso) is VectorTorso and not torso.classes and _is_own_mlp(torso.mlp)
 
 
@@ -80,7 +85,16 @@ OWN_NORMALIZERS = (type(None), ObsNormalizer)
 
 def are_floats(obs: Tree) -> bool:
     """Observations that need no conversion."""
+    if isinstance(obs, Mapping):
+        return all(map(are_floats, obs.values()))
     return isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.is_cpu and obs.dim() == 2
+
+
+def joined(obs: Tree) -> Floats:
+    """Vectors as one array `[N, F]`, those of a mapping in the order of its keys."""
+    return (
+        np.concatenate([obs[key].numpy() for key in sorted(obs)], axis=1) if isinstance(obs, Mapping) else obs.numpy()
+    )
 
 
 def separate_small_mlps(policy: ActorCritic, obs: Tree, *rest: Any) -> ArrayPolicy | None:

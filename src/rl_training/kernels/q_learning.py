@@ -15,7 +15,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.data.trees import Tree
 from rl_training.kernels.nets import ArrayNet
-from rl_training.kernels.policies import are_floats, is_own_torso
+from rl_training.kernels.policies import are_floats, is_own_torso, joined
 from rl_training.kernels.table import replaces
 from rl_training.models.actor_critic import Acted
 from rl_training.models.q_network import QNetwork, QPolicy
@@ -58,13 +58,13 @@ def plain_network(self: QPolicy, obs: Tree, *rest: Any) -> ArrayNet | None:
 def act(
     net: ArrayNet,
     self: QPolicy,
-    obs: Tensor,
+    obs: Tree,
     state: Tensor,
     *,
     generator: torch.Generator | None = None,
     deterministic: bool = False,
 ) -> Acted:
-    best = torch.from_numpy(net(obs.numpy()).argmax(0))
+    best = torch.from_numpy(net(joined(obs)).argmax(0))
     return Acted(best, state) if deterministic else self.explored(best, obs, state, generator)
 
 
@@ -74,10 +74,10 @@ def update(nets: Nets, self: DQN, batch: Batch) -> PrioritizedResult:
     params, count = self.params, len(batch["actions"])
     rows, size = np.arange(count), np.float32(count)
     actions, weights = batch["actions"].numpy(), batch["weights"].numpy()
-    next_obs = batch["next_obs"].numpy()
+    next_obs = joined(batch["next_obs"])
     following = nets.target(next_obs)
     worth = following[nets.online(next_obs).argmax(0), rows] if params.double else following.max(0)
-    outputs = nets.online.forward(batch["obs"].numpy())
+    outputs = nets.online.forward(joined(batch["obs"]))
     chosen = outputs[actions, rows]
     errors = chosen - (batch["rewards"].numpy() + batch["discounts"].numpy() * worth)
     clipped = np.minimum(np.maximum(errors, -1.0), 1.0)  # the slope of Huber's loss
