@@ -108,7 +108,7 @@ The plain torch code of `ops`, `models` and `algorithms` is the program; a kerne
 it. Inside of a session whose config says `kernels: auto`, the default, a call goes to the kernel where its condition
 holds, and to the plain function everywhere else; with `kernels: off` no kernel runs. A subclass, a user's own module
 and any other type than those named here always take the plain path. Forward hooks on the modules of a policy that
-kernels act for are not called: train with `kernels: off` to use them.
+kernels act for are not called: train with `kernels: off` to use them. Vectors may be the parts of a mapping.
 
 `replaceable` marks a plain function, `@replaces(plain, when=…, tolerance=…)` its kernel, `kernels/table.py` says in
 which module to look. After 50 updates the weights of small runs with and without kernels agree to 2e-7 for every
