@@ -89,6 +89,8 @@ ON_MEAN: dict[str, OnMean] = {
     "dqn/mountaincar": OnMean(-110, "RL Zoo, one run, −101"),
     "sac/pendulum": OnMean(-165, "RL Zoo, one run, −157"),
     "sac/mountaincar_continuous": OnMean(93, "RL Zoo, one run, 94.7"),
+    "sac/cartpole_swingup": OnMean(800, "tdmpc2's SAC 835"),
+    "sac/cup_catch": OnMean(920, "tdmpc2's SAC 958"),
     "sac/fetchreach": OnMean(0.95, "", metric="success_rate"),
     "td3/pendulum": OnMean(-165, "RL Zoo, one run, −152"),
 }
