@@ -366,3 +366,13 @@ def test_one_thread_is_one_thread_for_numpy_too() -> None:
 
     limit_threads(1)
     assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+
+
+@torch.no_grad()
+def test_the_kernel_follows_statistics_that_move() -> None:
+    policy, obs = make_policy(normalize_obs=True), 3 + 4 * torch.randn(8, 4)
+    for rows in (2 + torch.randn(50, 4), 9 * torch.randn(50, 4)):
+        policy.update_statistics(rows)
+        plain = policy.values(obs)
+        with using("auto"):
+            torch.testing.assert_close(policy.values(obs), plain, **CLOSE)

@@ -18,7 +18,7 @@ from rl_training.kernels.table import replaces
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.models.actor_critic import Acted, ActorCritic, Evaluated
 from rl_training.models.mlp import MLP
-from rl_training.models.normalization import ObsNormalizer
+from rl_training.models.normalization import ObsNormalizer, RunningMeanStd
 from rl_training.models.torsos import DictTorso, VectorTorso
 
 
@@ -32,9 +32,24 @@ class ArrayPolicy:
         self.actor = ArrayNet(policy.actor_torso.mlp, self.head.linear)
         self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)
         self._normalizer = policy.normalizer
+        self._scaled_by: tuple[Any, ...] = ()
+        self._mean = self._scale = np.empty(0, dtype=np.float32)
 
     def inputs(self, obs: Tree) -> Floats:
-        return joined(obs if self._normalizer is None else self._normalizer(obs))
+        normalizer = self._normalizer
+        if normalizer is None or normalizer.stats is None:
+            return joined(obs if normalizer is None else normalizer(obs))
+        self._follow(normalizer.stats)
+        normed = obs.numpy() - self._mean
+        normed *= self._scale
+        np.minimum(normed, np.float32(normalizer.clip), out=normed)
+        return np.maximum(normed, np.float32(-normalizer.clip), out=normed)
+
+    def _follow(self, stats: RunningMeanStd) -> None:
+        """Casts the statistics where they have moved, which they do once in a rollout."""
+        moved = (stats.mean, stats.mean._version, stats.var._version)
+        if not self._scaled_by or self._scaled_by[0] is not moved[0] or self._scaled_by[1:] != moved[1:]:
+            self._mean, self._scale, self._scaled_by = stats.mean.float().numpy(), stats.scale().numpy(), moved
 
 
 _ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()

@@ -45,6 +45,10 @@ class RunningMeanStd(nn.Module):
         self.mean.add_(delta * count / total)
         self.count.copy_(total.clamp(max=self.memory))
 
+    def scale(self) -> Tensor:
+        """One over the deviation, in single precision."""
+        return (self.var + 1e-8).rsqrt().float()
+
 
 class ObsNormalizer(nn.Module):
     """(x − mean) / std clipped to ±`clip` for numbers of a Box; images and discrete observations pass through.
@@ -70,8 +74,7 @@ class ObsNormalizer(nn.Module):
             return {key: part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)}
         if self.stats is None:
             return obs
-        scale = (self.stats.var + 1e-8).rsqrt().float()
-        return ((obs - self.stats.mean.float()) * scale).clamp_(-self.clip, self.clip)
+        return ((obs - self.stats.mean.float()) * self.stats.scale()).clamp_(-self.clip, self.clip)
 
     def update(self, obs: Tree) -> None:
         """Takes in a batch of raw observations `[N, …]`."""
@@ -111,7 +114,7 @@ class RewardNormalizer(nn.Module):
         self.traces[str(source)] = torch.from_numpy(trace)
         sums = torch.from_numpy(discounted).to(self.stats.mean.device)
         self.stats.update(sums.reshape(-1) if valid is None else sums[valid.to(sums.device)])
-        return (rewards * (self.stats.var + 1e-8).rsqrt().float()).clamp(-self.clip, self.clip)
+        return (rewards * self.stats.scale()).clamp(-self.clip, self.clip)
 
     def get_extra_state(self) -> dict[str, Tensor]:
         return dict(self.traces)
