@@ -22,6 +22,7 @@ from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.envs.state import read_state, write_state
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpointing import load_checkpoint, load_tree, save_tree
+from rl_training.experiment.fitting import MisfitError, refuse_misfit
 from rl_training.experiment.manifest import sealed
 from rl_training.experiment.plain import parse_yaml, read_yaml_file
 from rl_training.runtime.opening import load_policy, load_session
@@ -210,6 +211,17 @@ def test_a_state_of_another_form_is_refused_by_its_key_or_harmless(algo: str, tm
                 if load is load_session:
                     train_on(loaded)
     assert refused > 50
+
+
+def test_the_state_of_a_generator_fits_whatever_it_has_drawn() -> None:
+    """The numbers in it are of 128 bits, of which the first may be 0, in the new one and not in the stored one."""
+    for seed in range(100):
+        fresh, used = np.random.default_rng(seed), np.random.default_rng(seed)
+        used.random(seed)
+        refuse_misfit(used.bit_generator.state, fresh.bit_generator.state, "rng")
+    too_large = {"bit_generator": "PCG64", "state": {"state": 2**128, "inc": 1}, "has_uint32": 0, "uinteger": 0}
+    with pytest.raises(MisfitError, match="'rng/state/state' does not fit"):
+        refuse_misfit(too_large, fresh.bit_generator.state, "rng")
 
 
 def test_the_key_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rl_training.errors import CheckpointError
 
 # How Python, NumPy, torch and environments refuse what they cannot load.
 REFUSALS = (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError, AssertionError)
+COUNTER_BITS, GENERATOR_BITS = 63, 128  # NumPy's PCG64 counts in 128 bits, of which the first may be 0
 ENVIRONMENTS = "envs"  # their states have the form that they like
 
 
@@ -88,10 +89,10 @@ def _fits(stored: Any, fresh: Any) -> bool:
 
 
 def _same_kind(stored: Any, fresh: Any) -> bool:
-    """A number may be whole where it could be any, and has 63 bits unless the part's own has more."""
+    """A number may be whole where it could be any, and larger than a count only where the part's own is."""
     kinds = (int, float) if type(fresh) is float else (type(fresh),)
-    too_large = type(fresh) is int and max(fresh.bit_length(), 63) < _bits(stored)
-    return type(stored) in kinds and not too_large
+    allowed = COUNTER_BITS if _bits(fresh) <= COUNTER_BITS else GENERATOR_BITS
+    return type(stored) in kinds and _bits(stored) <= allowed
 
 
 def _bits(number: Any) -> int:
