@@ -76,7 +76,7 @@ ON_MEAN: dict[str, OnMean] = {
     "ppo/swimmer": OnMean(270, "RL Zoo, one run, 282"),
     "ppo/minigrid_doorkey": OnMean(0.95, "RL Zoo, one run, 0.964"),
     "ppo/minigrid_keycorridor": OnMean(0.93, "RL Zoo, one run, 0.949"),
-    "ppo/minigrid_unlockpickup": OnMean(0.85, ""),
+    "ppo/minigrid_multiroom": OnMean(0.65, ""),
     "a2c/halfcheetah": OnMean(1700, "Tianshou 1,830"),
     "a2c/hopper": OnMean(1150, "Tianshou 1,253"),
     "a2c/inverted_double_pendulum": OnMean(8500, "Tianshou 9,258"),

@@ -56,13 +56,13 @@ def with_shuffled_labels(seed: int) -> float:
 
 
 def without_curiosity(seed: int) -> float:
-    return train("ppo/minigrid_unlockpickup", seed, algo_kwargs={"rnd_coef": 0.0})
+    return train("ppo/minigrid_multiroom", seed, algo_kwargs={"rnd_coef": 0.0})
 
 
 CONTROLS = {
     "feed-forward PPO on CartPole without velocities stays under 150": (without_velocities, 150.0),
     "GAIL with shuffled labels on Pendulum stays under −800": (with_shuffled_labels, -800.0),
-    "PPO on `ppo/minigrid_unlockpickup` without its bonus stays under 0.1": (without_curiosity, 0.1),
+    "PPO on `ppo/minigrid_multiroom` without its bonus stays under 0.1": (without_curiosity, 0.1),
 }
 
 
