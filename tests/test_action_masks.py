@@ -32,6 +32,7 @@ from rl_training.runtime.workflows import evaluate_checkpoint, load_session, pre
 from rl_training.tools.demonstrations import record_demonstrations
 from support import ScriptedEnv, policy_options
 
+SLOW_TWINS = ("efficientzero", "scalezero")  # of MuZero and Gumbel MuZero, which take seconds
 SOURCES = ["info", "observation", "method"]
 PLANNERS = ["muzero", "gumbel_muzero", "efficientzero", "scalezero"]
 POLICY_GRADIENTS = ["ppo", "a2c", "trpo", "recurrent_ppo", "impala", "appo", "ppg"]
@@ -189,7 +190,11 @@ def test_a_mask_is_not_a_feature() -> None:
 
 @pytest.mark.xdist_group("masked runs")  # planners share what is compiled for the first of them
 @pytest.mark.parametrize(
-    ("algo", "kernels"), [*((algo, "auto") for algo in ALGORITHMS), *((algo, "off") for algo in POLICY_GRADIENTS)]
+    ("algo", "kernels"),
+    [
+        *(pytest.param(algo, "auto", marks=[pytest.mark.slow] if algo in SLOW_TWINS else []) for algo in ALGORITHMS),
+        *((algo, "off") for algo in POLICY_GRADIENTS),
+    ],
 )
 def test_a_run_takes_legal_actions_only_and_resumes_exactly(algo: str, kernels: str, tmp_path: Path) -> None:
     source = SOURCES[ALGORITHMS.index(algo) % 3]
