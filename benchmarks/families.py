@@ -96,23 +96,20 @@ PPO_REJAX = replace(
 )
 
 # Atari as in Mnih et al. (2015) and Schulman et al. (2017).
-PPO_PONG = Family(
+PPO_PONG = replace(
+    PPO,
     name="ppo_pong",
-    algo="ppo",
-    peer="stable_baselines3:PPO",
-    peer_package="stable-baselines3",
     env_id="ALE/Pong-v5",
     env_kwargs={"repeat_action_probability": 0.0},
     policy="CnnPolicy",
-    rollout_steps=128,
-    epochs=4,
-    minibatches=4,
     ours=lambda envs: {"rollout_steps": 128, "update_epochs": 4, "num_minibatches": 4},
     theirs=lambda envs: {"n_steps": 128, "n_epochs": 4, "batch_size": 128 * envs // 4},
     cases=(Case(8, "auto", 1.8),),
     warmup_iterations=1,
     timed_steps=2_048,
     least_iterations=2,
+    has_floor=False,
+    watches_memory=False,
     runner="sb3_atari",
     note="steps a DummyVecEnv of Atari's wrappers with four stacked frames",
 )

@@ -24,6 +24,8 @@ __all__ = ["differences", "leaves"]  # tests find them here, and authors of algo
 
 ROOT = Path(__file__).parent.parent
 
+SLOW_TWINS = ("efficientzero", "scalezero")  # of MuZero and Gumbel MuZero, which take seconds
+
 # The planners' replay wraps within the test, and its last state is searched again.
 SMALL_PLANNER: dict[str, Any] = {
     "num_simulations": 4,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from conformance import StopAtCheckpoint, differences, small_config, train_state
+from conformance import SLOW_TWINS, StopAtCheckpoint, differences, small_config, train_state
 from masked_envs import InvalidActionEnv, MaskedPairs
 from rl_training import PPO
 from rl_training.cli import main
@@ -32,7 +32,6 @@ from rl_training.runtime.workflows import evaluate_checkpoint, load_session, pre
 from rl_training.tools.demonstrations import record_demonstrations
 from support import ScriptedEnv, policy_options
 
-SLOW_TWINS = ("efficientzero", "scalezero")  # of MuZero and Gumbel MuZero, which take seconds
 SOURCES = ["info", "observation", "method"]
 PLANNERS = ["muzero", "gumbel_muzero", "efficientzero", "scalezero"]
 POLICY_GRADIENTS = ["ppo", "a2c", "trpo", "recurrent_ppo", "impala", "appo", "ppg"]

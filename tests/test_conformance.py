@@ -17,6 +17,7 @@ import torch
 
 import rl_training
 from conformance import (
+    SLOW_TWINS,
     StopAtCheckpoint,
     differences,
     preset_of,
@@ -47,7 +48,6 @@ ALGORITHMS = list(REGISTRY)
 KERNELS = pytest.mark.parametrize("kernels", ["auto", "off"])  # and without: the plain code alone
 KERNELS_FIRST = pytest.mark.parametrize("kernels", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 CONTROLS = [(name, control) for name in ALGORITHMS for control in algorithm(name).learner_class().controls]
-SLOW_TWINS = ("efficientzero", "scalezero")  # their controls are MuZero's and Gumbel MuZero's, which take seconds
 
 
 @KERNELS_FIRST

@@ -219,7 +219,12 @@ def start_driver(tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
 
 def started_by(driver: subprocess.Popen[str]) -> dict[int, str]:
     """The driver's processes by number, and when each was started."""
-    return family({driver.pid: running()[driver.pid][1]})
+    return descended_from(driver.pid)
+
+
+def descended_from(pid: int) -> dict[int, str]:
+    now = running()
+    return family({pid: now[pid][1]}, now)
 
 
 def command_of(pid: int) -> str:
@@ -233,7 +238,7 @@ def test_a_killed_driver_leaves_no_process_and_a_good_checkpoint(tmp_path: Path)
     driver.kill()
     driver.wait()
     # On a machine that does nothing else it takes five seconds; Ray's agents would take a minute.
-    wait_until(lambda: not family(started), seconds=40)
+    wait_until(lambda: not family(started, running()), seconds=40)
     (run_dir,) = tmp_path.glob("ppo/*/*")
     with closing(load_session(run_dir)) as session:
         assert session.progress.global_step > 0
@@ -250,13 +255,13 @@ time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
         shell = int(process.stdout.readline())
-        wait_until(lambda: len(family({shell: running()[shell][1]})) == 2, seconds=20)
-        started = family({shell: running()[shell][1]})
+        wait_until(lambda: len(descended_from(shell)) == 2, seconds=20)
+        started = descended_from(shell)
         time.sleep(reaper.LOOK_S + 1)
         os.kill(shell, signal.SIGKILL)  # the other is an orphan, and shows no mark
         process.kill()
-    assert family(started)
-    wait_until(lambda: not family(started), seconds=30)
+    assert family(started, running())
+    wait_until(lambda: not family(started, running()), seconds=30)
 
 
 def test_a_killed_raylet_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

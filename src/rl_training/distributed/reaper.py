@@ -22,9 +22,10 @@ LONGEST_S = 30.0
 LAST_WORDS = b"error: the run ended with Ray's node manager (raylet); resume it from its latest checkpoint\n"
 
 Processes = dict[int, str]  # when each was started: numbers come again
+Running = dict[int, tuple[int, str]]  # the parent of each, too
 
 
-def running() -> dict[int, tuple[int, str]]:
+def running() -> Running:
     """The parent and the start of every process that has not ended."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
@@ -37,10 +38,10 @@ def running() -> dict[int, tuple[int, str]]:
     return found
 
 
-def marked_processes(variable: str) -> Processes:
+def marked_processes(variable: str, now: Running) -> Processes:
     """The processes of this user with the variable in the environment that they were started with."""
     found = {}
-    for pid, (_, start) in running().items():
+    for pid, (_, start) in now.items():
         try:
             if variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found[pid] = start
@@ -49,13 +50,18 @@ def marked_processes(variable: str) -> Processes:
     return found
 
 
-def family(members: Processes) -> Processes:
+def family(members: Processes, now: Running) -> Processes:
     """Those of the members that run, and all that they have started."""
-    now = running()
     found = {pid: start for pid, start in members.items() if pid in now and now[pid][1] == start}
     while children := {pid: now[pid][1] for pid in now if now[pid][0] in found and pid not in found}:
         found |= children
     return found
+
+
+def with_newer(ours: Processes, variable: str) -> Processes:
+    """Those of ours that run, and what has been started since."""
+    now = running()
+    return family(ours | marked_processes(variable, now), now)
 
 
 def follow(parent: int, variable: str) -> tuple[Processes, bool]:
@@ -64,7 +70,7 @@ def follow(parent: int, variable: str) -> tuple[Processes, bool]:
     looked = -LOOK_S
     while os.getppid() == parent:
         if time.monotonic() - looked >= LOOK_S:
-            ours = family(ours | marked_processes(variable))
+            ours = with_newer(ours, variable)
             looked = time.monotonic()
         if select.select([0], [], [], POLL_S)[0]:
             return ours, bool(os.read(0, 1))
@@ -85,7 +91,7 @@ def without_node_manager(processes: Processes) -> bool:
 def main(variable: str) -> None:
     parent = os.getppid()
     ours, announced = follow(parent, variable)
-    ours = family(ours | marked_processes(variable))
+    ours = with_newer(ours, variable)
     if not announced and without_node_manager(ours):
         os.write(2, LAST_WORDS)
     os.close(2)  # whoever reads what the parent wrote to the end need not wait for the reaper
@@ -93,7 +99,7 @@ def main(variable: str) -> None:
         time.sleep(POLL_S)
     time.sleep(GRACE_S)
     deadline = time.monotonic() + LONGEST_S
-    while (ours := family(ours | marked_processes(variable))) and time.monotonic() < deadline:
+    while (ours := with_newer(ours, variable)) and time.monotonic() < deadline:
         for pid in ours:  # on a busy machine some have only just been started
             try:
                 os.kill(pid, signal.SIGKILL)

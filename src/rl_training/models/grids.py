@@ -49,6 +49,10 @@ def num_codes(space: gym.Space) -> int | None:
     return values if values <= MOST_CODES else None
 
 
+def lowest_code(space: gym.Space) -> int:
+    return int(space.low.min()) if isinstance(space, spaces.Box) else 0
+
+
 class GridTorso(nn.Module):
     """Cells as planes or embedded codes, 3 × 3 convolutions that keep every cell, one layer over all of them."""
 
@@ -67,7 +71,7 @@ class GridTorso(nn.Module):
             raise ConfigError(f"torso grid_cnn takes grids of bits or whole numbers, not {space}")
         self.format = image_format(space, image_layout)
         planes, height, width = self.format.shape
-        self.first = int(space.low.min()) if isinstance(space, spaces.Box) and codes > 2 else 0
+        self.first = lowest_code(space)
         # A table for each plane, one after the other.
         self.codes = nn.Embedding(planes * codes, code_size) if codes > 2 else None
         self.num_codes = codes

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from rl_training.data.trees import Tree
 from rl_training.envs.types import Spaces
-from rl_training.models.grids import is_grid, num_codes
+from rl_training.models.grids import is_grid, lowest_code, num_codes
 from rl_training.models.masking import ObsView
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, orthogonal
 from rl_training.models.normalization import ObsNormalizer
 from rl_training.models.seams import is_own
-from rl_training.models.torsos import TorsoOptions, make_torso
+from rl_training.models.torsos import TorsoOptions, VectorTorso, make_torso
 
 INPUT_CLIP = 5.0
 VALUE_GAIN = 1.0
@@ -32,7 +32,7 @@ class RandomDistillation(nn.Module):
     def __init__(self, seen: Spaces, options: TorsoOptions, features: int) -> None:
         super().__init__()
         self.view = ObsView(seen)
-        self.codes = CodeVectors(self.view.space)
+        self.codes = CodeVectors(self.view.space, options)
         self.normalizer = ObsNormalizer(self.codes.space, clip=INPUT_CLIP)
         self.target = nn.Sequential(torso := self._torso(options), _linear(torso.out_features, features))
         self.target.requires_grad_(False)
@@ -75,45 +75,36 @@ class CodeVectors(nn.Module):
     `CODE_SIZE` random numbers, another code is one of as many as there are.
     """
 
-    table: Tensor
-    first: Tensor  # the code in the table's first row, or the codes of each number
+    table: Tensor  # the random numbers of each code in a grid
 
-    def __init__(self, space: gym.Space) -> None:
+    def __init__(self, space: gym.Space, options: TorsoOptions) -> None:
         super().__init__()
         self.space = space
         self.parts = nn.ModuleDict()
         self.is_grid = is_grid(space)
-        self.is_coded = self.is_grid or isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+        self.one_hot: VectorTorso | None = None
         if isinstance(space, spaces.Dict):
-            parts = {key: CodeVectors(part) for key, part in space.items()}
+            parts = {key: CodeVectors(part, options) for key, part in space.items()}
             self.parts.update(parts)
             self.space = spaces.Dict({key: part.space for key, part in parts.items()})
-        elif self.is_coded:
-            table, first = _code_table(space)
-            self.register_buffer("table", table)
-            self.register_buffer("first", first)
-            size = spaces.flatdim(space) * CODE_SIZE if self.is_grid else len(table)
-            self.space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        elif self.is_grid:
+            self.first = lowest_code(space)
+            self.register_buffer("table", torch.randn(num_codes(space) or 0, CODE_SIZE))
+            self.space = _numbers(spaces.flatdim(space) * CODE_SIZE)
+        elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            self.one_hot = VectorTorso(space, replace(options, hidden_sizes=()))
+            self.space = _numbers(self.one_hot.out_features)
 
     def forward(self, obs: Tree) -> Tree:
         if isinstance(obs, Mapping):
             return {key: part(obs[key]) for key, part in self.parts.items()}
-        if not self.is_coded:
-            return obs
-        codes = self.table[obs.reshape(len(obs), -1).long() - self.first]
-        return codes.flatten(1) if self.is_grid else codes.sum(1)
+        if self.is_grid:
+            return self.table[obs.flatten(1).long() - self.first].flatten(1)
+        return obs if self.one_hot is None else self.one_hot(obs)
 
 
-def _code_table(space: gym.Space) -> tuple[Tensor, Tensor]:
-    """(what stands for each code, the first code; the first of each number, where their codes follow each other)."""
-    if isinstance(space, spaces.Discrete):
-        return torch.eye(int(space.n)), torch.tensor(int(space.start))
-    if isinstance(space, spaces.MultiDiscrete):
-        sizes, starts = torch.as_tensor(space.nvec).flatten(), torch.as_tensor(space.start).flatten()
-        return torch.eye(int(sizes.sum())), starts - (sizes.cumsum(0) - sizes)
-    return torch.randn(num_codes(space) or 0, CODE_SIZE), torch.tensor(
-        int(space.low.min()) if isinstance(space, spaces.Box) else 0
-    )
+def _numbers(size: int) -> spaces.Box:
+    return spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
 
 def _packaged(options: TorsoOptions, space: gym.Space) -> TorsoOptions:
