@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test test-slow lint format learn must-fail mutants chaos soak audit bench bench-ray docs clean
+.PHONY: setup train test test-slow lint format learn contests must-fail mutants chaos soak audit bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -39,6 +39,10 @@ format: setup
 learn: setup
 	$(RUN)python -m benchmarks.learn $(ONLY) --jobs $(JOBS)
 
+# Hours: two learners at equal steps, some of them Stable-Baselines3's. One contest: make contests ONLY=sac_hopper
+contests: setup .venv-bench/.installed
+	$(RUN)python -m benchmarks.contests $(ONLY) --jobs $(JOBS)
+
 # Experiments that must fail.
 must-fail: setup
 	$(RUN)python -m benchmarks.must_fail
@@ -61,7 +65,7 @@ soak: setup
 	$(RUN)python -m benchmarks.soak
 
 # All are measured, also after one that misses its bar.
-PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 sbx-rl==0.28.0 mctx "jax[cpu]" rejax==0.1.3 gymnax==0.0.9 sheeprl mujoco ale-py opencv-python-headless
+PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 sbx-rl==0.28.0 mctx "jax[cpu]" rejax==0.1.3 gymnax==0.0.9 sheeprl "mujoco<4" ale-py opencv-python-headless
 FAMILIES ?= ppo ppo_rejax ppo_pong ppo_pong_bfloat16 ppo_breakout_bfloat16 a2c trpo recurrent_ppo ppo_halfcheetah a2c_halfcheetah trpo_halfcheetah sac sac_sbx td3 td3_sbx dqn
 OTHERS ?= search dreamer replay two_cores
 bench: .venv-bench/.installed

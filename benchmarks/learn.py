@@ -122,18 +122,30 @@ def main() -> int:
 
 
 def train(preset: str, seed: int) -> str:
-    """One seed in a process of its own, with one thread and its CPU time measured."""
-    flags = ["--seed", str(seed), "--threads", "1", "--output-dir", str(RUNS), "--display", "none"]
-    command = [sys.executable, "-m", "rl_training", "train", "--config", preset, *flags, "--json"]
+    """One seed, whose result is kept."""
+    result = measured(training(preset, seed))
+    keep(result_path(preset), str(seed), result)
+    return f"{preset} seed {seed}: {result['return_mean']} in {result['cpu_seconds']} CPU s"
+
+
+def training(preset: str, seed: int, *changes: str) -> list[str]:
+    """The command that trains a preset with one thread and tells its scores in JSON."""
+    flags = ["--seed", str(seed), "--threads", "1", "--output-dir", str(RUNS), "--display", "none", "--json"]
+    return [sys.executable, "-m", "rl_training", "train", "--config", preset, *flags, *changes]
+
+
+def measured(command: list[str]) -> dict[str, Any]:
+    """The scores that a command tells, and the time that its process took."""
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
     assert process.stdout is not None
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(command)} failed")
     answer = json.loads(output)
-    result = {
+    return {
         "return_mean": round(answer["return_mean"], 4),
         "return_min": round(answer["return_min"], 4),
         "steps": answer["global_step"],
@@ -143,11 +155,12 @@ def train(preset: str, seed: int) -> str:
             name: round(answer[name], 2) for name in answer if name == "success_rate" or name.startswith("return_mean/")
         },
     }
+
+
+def keep(path: Path, seed: str, result: dict[str, Any]) -> None:
     with _writing:
-        path = result_path(preset)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(load(preset) | {str(seed): result}, indent=2, sort_keys=True) + "\n")
-    return f"{preset} seed {seed}: {result['return_mean']} in {result['cpu_seconds']} CPU s"
+        path.write_text(json.dumps(read(path) | {seed: result}, indent=2, sort_keys=True) + "\n")
 
 
 def draw(preset: str) -> None:
@@ -168,7 +181,11 @@ def result_path(preset: str) -> Path:
 
 
 def load(preset: str) -> dict[str, Any]:
-    return json.loads(result_path(preset).read_text()) if result_path(preset).exists() else {}
+    return read(result_path(preset))
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def bars(preset: str) -> dict[str, float]:

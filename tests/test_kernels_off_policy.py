@@ -82,6 +82,17 @@ def test_dqns_updates_on_mappings_of_vectors_agree() -> None:
     assert_updates_agree(dqn(PARTS), dqn(PARTS), batches)
 
 
+def test_dqns_updates_on_planes_of_bits_agree() -> None:
+    planes = spaces.Box(0, 1, (5, 4, 2), np.bool_)
+    rows = torch.rand(5, 2, 4, *planes.shape) < 0.3
+    batches = [
+        batch(torch.tensor([0, 1, 2, 0]), i) | {"obs": obs, "next_obs": following}
+        for i, (obs, following) in enumerate(rows)
+    ]
+    assert array_net(dqn(planes, torso="mlp").network) is not None
+    assert_updates_agree(dqn(planes, torso="mlp"), dqn(planes, torso="mlp"), batches)
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 @torch.inference_mode()
 def test_dqns_actions_agree(deterministic: bool) -> None:

@@ -109,6 +109,25 @@ def test_mappings_of_vectors_are_joined_as_their_torso_joins_them(normalize_obs:
         torch.testing.assert_close(policy.values(obs), plain, **CLOSE)
 
 
+GRIDS = {
+    "bits": (torch.bool, spaces.Box(0, 1, (5, 4, 3), np.bool_)),
+    "bytes": (torch.uint8, spaces.Box(0, 9, (7,), np.uint8)),
+}
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+@torch.no_grad()
+def test_kernels_read_bits_and_bytes_as_the_torso_does(kind: str) -> None:
+    dtype, space = GRIDS[kind]
+    policy = ActorCritic(Spaces(space, ACTIONS["discrete"]), policy_options(torso="mlp"))
+    obs = torch.randint(2 if kind == "bits" else 10, (33, *space.shape)).to(dtype)
+    plain = policy.values(obs)
+    policy.actor_torso.register_forward_pre_hook(lambda *_: pytest.fail("the plain path"))
+    with using("auto"):
+        policy.act(obs, policy.initial_state(33))
+        torch.testing.assert_close(policy.values(obs), plain, **CLOSE)
+
+
 @EVERY_ACTION
 def test_the_handwritten_gradient_of_a_head_is_autograds(action: str) -> None:
     """Of a sum over rows with weights of their own for log-probabilities, and one for the entropies."""

@@ -19,7 +19,7 @@ from rl_training.algorithms.sac import SAC, ActorThroughCritics
 from rl_training.algorithms.td3 import TD3
 from rl_training.kernels.actors import ARRAY_ACTORS, ArrayActor, Sampled
 from rl_training.kernels.nets import relu
-from rl_training.kernels.policies import are_floats, is_own_torso, joined
+from rl_training.kernels.policies import are_numbers, is_own_torso, joined
 from rl_training.kernels.table import replaces
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.models.actors import Candidates
@@ -132,9 +132,9 @@ class Arrays(NamedTuple):
 
 
 def plain_networks(self: ActorThroughCritics, batch: Batch) -> Arrays | None:
-    """Exactly SAC or TD3 with Box actions, ReLU networks and none of the critics' options, on float32 vectors."""
+    """Exactly SAC or TD3 with Box actions, ReLU networks and none of the critics' options, on numbers."""
     optimizers = (type(self.optimizer), type(self.critic_optimizer))
-    fits = type(self) in (SAC, TD3) and optimizers == (FlatOptimizer, FlatOptimizer) and are_floats(batch["obs"])
+    fits = type(self) in (SAC, TD3) and optimizers == (FlatOptimizer, FlatOptimizer) and are_numbers(batch["obs"])
     if not fits or self.target is None or type(self.policy) not in ARRAY_ACTORS:
         return None
     actor, next_actor = ArrayActor.of(self.policy), ArrayActor.of(self.next_actor)

@@ -40,7 +40,7 @@ class ArrayPolicy:
         if normalizer is None or normalizer.stats is None:
             return joined(obs if normalizer is None else normalizer(obs))
         self._follow(normalizer.stats)
-        normed = obs.numpy() - self._mean
+        normed = joined(obs) - self._mean
         normed *= self._scale
         np.minimum(normed, np.float32(normalizer.clip), out=normed)
         return np.maximum(normed, np.float32(-normalizer.clip), out=normed)
@@ -49,7 +49,8 @@ class ArrayPolicy:
         """Casts the statistics where they have moved, which they do once in a rollout."""
         moved = (stats.mean, stats.mean._version, stats.var._version)
         if not self._scaled_by or self._scaled_by[0] is not moved[0] or self._scaled_by[1:] != moved[1:]:
-            self._mean, self._scale, self._scaled_by = stats.mean.float().numpy(), stats.scale().numpy(), moved
+            self._mean, self._scale = (row.float().numpy().reshape(-1) for row in (stats.mean, stats.scale()))
+            self._scaled_by = moved
 
 
 _ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()
@@ -98,23 +99,28 @@ def _is_own_mlp(mlp: Any) -> bool:
 OWN_NORMALIZERS = (type(None), ObsNormalizer)
 
 
-def are_floats(obs: Tree) -> bool:
-    """Observations that need no conversion."""
+# Whole numbers and truth values, which torsos of vectors flatten and turn into float32, are as good as float32 itself.
+NUMBERS = (torch.float32, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def are_numbers(obs: Tree) -> bool:
+    """Observations, or the parts of a mapping, that `joined` makes one array of."""
     if isinstance(obs, Mapping):
-        return all(map(are_floats, obs.values()))
-    return isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.is_cpu and obs.dim() == 2
+        return all(map(are_numbers, obs.values()))
+    return isinstance(obs, Tensor) and obs.dtype in NUMBERS and obs.is_cpu and obs.dim() > 1
 
 
 def joined(obs: Tree) -> Floats:
-    """Vectors as one array `[N, F]`, those of a mapping in the order of its keys."""
-    return (
-        np.concatenate([obs[key].numpy() for key in sorted(obs)], axis=1) if isinstance(obs, Mapping) else obs.numpy()
-    )
+    """Vectors and grids as one array `[N, F]`, those of a mapping in the order of its keys."""
+    if isinstance(obs, Mapping):
+        return np.concatenate([joined(obs[key]) for key in sorted(obs)], axis=1)
+    array = obs.numpy()
+    return array if array.dtype == np.float32 and array.ndim == 2 else array.reshape(len(array), -1).astype(np.float32)
 
 
 def separate_small_mlps(policy: ActorCritic, obs: Tree, *rest: Any) -> ArrayPolicy | None:
-    """Separate MLPs of tanh or ReLU, any action head of the package, float32 vectors on the CPU, no gradient wanted."""
-    return None if torch.is_grad_enabled() or not are_floats(obs) else array_policy(policy)
+    """Separate MLPs of tanh or ReLU, any action head of the package, numbers on the CPU, no gradient wanted."""
+    return None if torch.is_grad_enabled() or not are_numbers(obs) else array_policy(policy)
 
 
 @replaces(ActorCritic.act, when=separate_small_mlps, tolerance=1e-6)

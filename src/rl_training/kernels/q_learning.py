@@ -15,7 +15,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.data.trees import Tree
 from rl_training.kernels.nets import ArrayNet
-from rl_training.kernels.policies import are_floats, is_own_torso, joined
+from rl_training.kernels.policies import are_numbers, is_own_torso, joined
 from rl_training.kernels.table import replaces
 from rl_training.models.actor_critic import Acted
 from rl_training.models.q_network import QNetwork, QPolicy
@@ -42,15 +42,15 @@ class Nets(NamedTuple):
 
 
 def plain_networks(self: DQN, batch: Batch) -> Nets | None:
-    """Exactly DQN with an MLP of tanh or ReLU and none of Rainbow's networks, on float32 vectors."""
-    fits = type(self) is DQN and type(self.optimizer) is FlatOptimizer and are_floats(batch["obs"])
+    """Exactly DQN with an MLP of tanh or ReLU and none of Rainbow's networks, on numbers."""
+    fits = type(self) is DQN and type(self.optimizer) is FlatOptimizer and are_numbers(batch["obs"])
     online, target = (array_net(network) if fits else None for network in (self.network, self.target.network))
     return Nets(online, target) if online is not None and target is not None else None
 
 
 def plain_network(self: QPolicy, obs: Tree, *rest: Any) -> ArrayNet | None:
-    """An MLP of tanh or ReLU and none of Rainbow's networks, float32 vectors on the CPU, no gradient wanted."""
-    fits = type(self) is QPolicy and are_floats(obs) and not torch.is_grad_enabled()
+    """An MLP of tanh or ReLU and none of Rainbow's networks, numbers on the CPU, no gradient wanted."""
+    fits = type(self) is QPolicy and are_numbers(obs) and not torch.is_grad_enabled()
     return array_net(self.network) if fits else None
 
 

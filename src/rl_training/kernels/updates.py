@@ -18,7 +18,7 @@ from rl_training.algorithms.peers import ALONE
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.trpo import TRPO
 from rl_training.kernels.losses import LossGradient, a2c_gradient, normalized, ppo_gradient, value_errors
-from rl_training.kernels.policies import ArrayPolicy, are_floats, array_policy
+from rl_training.kernels.policies import ArrayPolicy, are_numbers, array_policy
 from rl_training.kernels.table import replaces
 from rl_training.ops.trust_region import VectorProduct
 
@@ -26,10 +26,10 @@ from rl_training.ops.trust_region import VectorProduct
 def own_algorithm(*algorithms: type) -> Callable[..., ArrayPolicy | None]:
     def holds(self: ActorCriticAlgorithm, *arguments: Any) -> ArrayPolicy | None:
         fits = type(self) in algorithms and self.peers is ALONE and type(self.optimizer) is FlatOptimizer
-        return array_policy(self.policy) if fits and are_floats(arguments[-1]["obs"]) else None
+        return array_policy(self.policy) if fits and are_numbers(arguments[-1]["obs"]) else None
 
     names = " or ".join(algorithm.__name__ for algorithm in algorithms)
-    holds.__doc__ = f"Exactly {names}, alone, with a policy as `ActorCritic.act`'s, on float32 vectors."
+    holds.__doc__ = f"Exactly {names}, alone, with a policy as `ActorCritic.act`'s, on numbers."
     return holds
 
 

@@ -64,7 +64,13 @@ def make_torso(space: gym.Space, options: TorsoOptions) -> Any:
         raise ConfigError("torso_kwargs go to the torso, and none was named; set torso")
     if is_grid(space):
         return GridTorso(space, image_layout=options.image_layout)
-    return ImageTorso(space, options) if is_image(space) else VectorTorso(space, options)
+    if is_image(space):
+        return ImageTorso(space, options)
+    torso, shape = VectorTorso(space, options), space.shape or ()
+    if not torso.classes and len(shape) > 1 and torso.in_features >= SMALLEST_SIDE**2:
+        cure = "an image has two or three axes, and is uint8 or bounded alike everywhere"
+        warnings.warn(f"observations of shape {shape} are flattened for an MLP; {cure}", stacklevel=2)
+    return torso
 
 
 def _named_torso(space: gym.Space, options: TorsoOptions) -> Any:
@@ -103,11 +109,7 @@ class VectorTorso(Torso):
     def __init__(self, space: gym.Space, options: TorsoOptions, *, kind: type[MLP] = MLP) -> None:
         super().__init__()
         self.classes = _classes(space)
-        shape = space.shape or ()
-        if not self.classes and len(shape) > 1 and np.prod(shape) >= SMALLEST_SIDE**2:
-            cure = "an image has two or three axes, and is uint8 or bounded alike everywhere"
-            warnings.warn(f"observations of shape {shape} are flattened for an MLP; {cure}", stacklevel=2)
-        self.in_features = sum(self.classes) if self.classes else int(np.prod(shape))
+        self.in_features = sum(self.classes) if self.classes else int(np.prod(space.shape or ()))
         self.mlp = kind(self.in_features, options.hidden_sizes, options.activation)
         self.out_features = self.mlp.out_features
         start = space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else 0

@@ -6,12 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rl_training.ops.transforms import two_hot
+from rl_training.ops.transforms import upper_neighbours
 
 
 def project(probs: Tensor, returns: Tensor, support: Tensor) -> Tensor:
     """The distribution with `probs` on `returns` `[B, Z]`, brought to the support (Bellemare et al., 2017, eq. 7)."""
-    return (probs.unsqueeze(-1) * two_hot(returns, support)).sum(-2)
+    upper, weight = upper_neighbours(returns, support)
+    above = probs * weight
+    projected = probs.new_zeros(len(probs), len(support)).scatter_add_(-1, upper - 1, probs - above)
+    return projected.scatter_add_(-1, upper, above)
 
 
 def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:

@@ -33,13 +33,18 @@ def signed_parabolic(x: Tensor, eps: float = 1e-3) -> Tensor:
 
 def two_hot(x: Tensor, support: Tensor) -> Tensor:
     """Weights `[..., N]` on the two neighbours of `x` in a sorted `support` `[N]`; their mean is `x`, clamped."""
+    upper, weight = upper_neighbours(x, support)
+    encoded = support.new_zeros(*x.shape, len(support))
+    encoded.scatter_(-1, (upper - 1).unsqueeze(-1), (1.0 - weight).unsqueeze(-1))
+    return encoded.scatter_(-1, upper.unsqueeze(-1), weight.unsqueeze(-1))
+
+
+def upper_neighbours(x: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
+    """The place above each clamped `x` in a sorted support, and its weight; the place below has the rest."""
     x = x.to(support.dtype).clamp(support[0], support[-1])
     upper = torch.searchsorted(support, x.contiguous(), right=True).clamp(1, len(support) - 1)
-    lower = upper - 1
-    weight = (x - support[lower]) / (support[upper] - support[lower])
-    encoded = support.new_zeros(*x.shape, len(support))
-    encoded.scatter_(-1, lower.unsqueeze(-1), (1.0 - weight).unsqueeze(-1))
-    return encoded.scatter_(-1, upper.unsqueeze(-1), weight.unsqueeze(-1))
+    lower = support[upper - 1]
+    return upper, (x - lower) / (support[upper] - lower)
 
 
 def from_two_hot(probs: Tensor, support: Tensor) -> Tensor:
