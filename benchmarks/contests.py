@@ -30,9 +30,8 @@ class Contest(NamedTuple):
     seeds: int
 
 
-def preset(name: str, *changes: str) -> Command:
-    """One of our presets, with changes of it."""
-    return lambda seed: training(name, seed, *changes)
+def preset(name: str) -> Command:
+    return lambda seed: training(name, seed)
 
 
 def sb3(algorithm: str, env_id: str, steps: int, **kwargs: Any) -> Command:
@@ -92,7 +91,14 @@ def results(name: str, side: int) -> dict[str, Any]:
     return read(result_path(name, side))
 
 
+def has_begun(name: str) -> bool:
+    """Whether both sides have a result."""
+    return all(results(name, side) for side in (0, 1))
+
+
 def is_ahead(name: str) -> bool:
+    if not has_begun(name):
+        return False
     first, second = (mean_over_seeds(results(name, side), "return_mean") for side in (0, 1))
     return first > second
 
@@ -100,7 +106,7 @@ def is_ahead(name: str) -> bool:
 def table() -> str:
     lines = ["| task | learner | seeds | mean | each seed | CPU s a seed |", "|---|---|---|---|---|---|"]
     for name, contest in CONTESTS.items():
-        if all(results(name, side) for side in (0, 1)):
+        if has_begun(name):
             lines += [_row(name, side, contest) for side in (0, 1)]
     return "\n".join([*lines, "", "Again: `make contests`"])
 

@@ -128,10 +128,10 @@ def train(preset: str, seed: int) -> str:
     return f"{preset} seed {seed}: {result['return_mean']} in {result['cpu_seconds']} CPU s"
 
 
-def training(preset: str, seed: int, *changes: str) -> list[str]:
+def training(preset: str, seed: int) -> list[str]:
     """The command that trains a preset with one thread and tells its scores in JSON."""
     flags = ["--seed", str(seed), "--threads", "1", "--output-dir", str(RUNS), "--display", "none", "--json"]
-    return [sys.executable, "-m", "rl_training", "train", "--config", preset, *flags, *changes]
+    return [sys.executable, "-m", "rl_training", "train", "--config", preset, *flags]
 
 
 def measured(command: list[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rl_training.ops.transforms import upper_neighbours
 from rl_training.replaceable import replaceable
 
 UNIFORM_SHARE = 0.01
@@ -42,11 +43,9 @@ def categorical_kl(probs: Tensor, log_probs: Tensor, other_log_probs: Tensor) ->
 
 def two_hot_cross_entropy(log_probs: Tensor, targets: Tensor, support: Tensor) -> Tensor:
     """−Σ two_hot(targets) · log_probs `[..., N]`, reading only the two bins around each target."""
-    targets = targets.clamp(support[0], support[-1])
-    upper = torch.searchsorted(support, targets.contiguous(), right=True).clamp_(1, len(support) - 1)
-    below, above = support[upper - 1], support[upper]
+    upper, weight = upper_neighbours(targets, support)
     near = log_probs.gather(-1, torch.stack([upper - 1, upper], dim=-1))
-    return torch.lerp(near[..., 0], near[..., 1], (targets - below) / (above - below)).neg()
+    return torch.lerp(near[..., 0], near[..., 1], weight).neg()
 
 
 def symmetric_mean(probs: Tensor, support: Tensor) -> Tensor:
