@@ -64,8 +64,13 @@ def act(
     generator: torch.Generator | None = None,
     deterministic: bool = False,
 ) -> Acted:
-    best = torch.from_numpy(net(joined(obs)).argmax(0))
-    return Acted(best, state) if deterministic else self.explored(best, obs, state, generator)
+    best = net(joined(obs)).argmax(0)
+    if deterministic or self.params.epsilon_persistence:
+        actions = torch.from_numpy(best)
+        return Acted(actions, state) if deterministic else self.explored(actions, obs, state, generator)
+    is_random = torch.rand(len(best), generator=generator).numpy() < self.params.epsilon
+    anything = torch.randint(len(net.arrays()[-1]), best.shape, generator=generator).numpy()
+    return Acted(torch.from_numpy(np.where(is_random, anything, best)), state)
 
 
 @replaces(DQN.update, when=plain_networks, tolerance=1e-5)
