@@ -84,10 +84,12 @@ def measure_round(family: Family, number: int, rounds: int) -> Round:
 def work(family: Family, job: Job) -> dict[str, Any]:
     """A process of its own, with one thread, so that nothing leaks from one measurement into the next."""
     arguments = ["--family", family.name, "--peer", job.peer, "--envs", str(job.envs), "--backend", job.backend]
+    # A core type that is set for OpenBLAS would keep NumPy, and none of the others, from the processor's instructions.
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run(
         [str(PYTHON), "-m", "benchmarks.worker", *arguments],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        env=environment | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
