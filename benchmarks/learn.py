@@ -77,6 +77,7 @@ ON_MEAN: dict[str, OnMean] = {
     "ppo/minigrid_doorkey": OnMean(0.95, "RL Zoo, one run, 0.964"),
     "ppo/minigrid_keycorridor": OnMean(0.93, "RL Zoo, one run, 0.949"),
     "ppo/minigrid_multiroom": OnMean(0.65, ""),
+    "ppo/minatar_breakout": OnMean(20, "pgx after 20 million steps, read off a figure, 50"),
     "a2c/halfcheetah": OnMean(1700, "Tianshou 1,830"),
     "a2c/hopper": OnMean(1150, "Tianshou 1,253"),
     "a2c/inverted_double_pendulum": OnMean(8500, "Tianshou 9,258"),
