@@ -29,6 +29,7 @@ POLICY = ("ppo/cartpole", 16_384)
 DREAMER = ("dreamer/cartpole", 2_000)
 # The preset that shows a kernel, and how many steps of it.
 SHOWN_BY: dict[str, tuple[str, int]] = {
+    "envs.vector.step_together": POLICY,
     "models.actor_critic.ActorCritic.act": POLICY,
     "models.actor_critic.ActorCritic.evaluate_actions": POLICY,
     "models.actor_critic.ActorCritic.values": ("a2c/cartpole", 16_384),
@@ -92,8 +93,9 @@ def train(preset: str, steps: int, chooser: Any) -> float:
 
 
 TESTS = {
+    "kernels.cartpole": "tests/test_kernels_cartpole.py",
     "kernels.optimizers": "tests/test_kernels_policies.py",
-    "kernels.policies": "tests/test_kernels_policies.py",
+    "kernels.policies": "tests/test_kernels_policies.py, tests/test_compiled_nets.py",
     "kernels.updates": "tests/test_kernels_policies.py, tests/test_trpo_update.py",
     "kernels.critics": "tests/test_kernels_off_policy.py",
     "kernels.q_learning": "tests/test_kernels_off_policy.py",
@@ -104,14 +106,15 @@ TESTS = {
 }
 HEAD = """# Kernels
 
-The plain torch code of `ops`, `models` and `algorithms` is the program; a kernel is the faster twin of one function of
-it. Inside of a session whose config says `kernels: auto`, the default, a call goes to the kernel where its condition
+The plain code of `ops`, `envs`, `models` and `algorithms` is the program; a kernel is the faster twin of one function
+of it. Inside of a session whose config says `kernels: auto`, the default, a call goes to the kernel where its condition
 holds, and to the plain function everywhere else; with `kernels: off` no kernel runs. A subclass, a user's own module
 and any other type than those named here always take the plain path. Forward hooks on the modules of a policy that
-kernels act for are not called: train with `kernels: off` to use them. Vectors may be the parts of a mapping.
+kernels act for are not called: train with `kernels: off` to use them. Numbers are float32 vectors, or
+whole numbers and truth values of any shape, which torsos flatten; they may be the parts of a mapping.
 
 `replaceable` marks a plain function, `@replaces(plain, when=…, tolerance=…)` its kernel, `kernels/table.py` says in
-which module to look. After 50 updates the weights of small runs with and without kernels agree to 2e-7 for every
+which module to look. After 50 updates the weights of small runs with and without kernels agree to 2e-6 for every
 algorithm (`tests/test_kernels.py` asks for 1e-4), where the algorithm itself does not magnify rounding: TRPO with a
 damping of 1, Dreamer with Adam's ε of 0.1. With their presets' own settings TRPO differed by up to 5e-4 after 50
 updates and Dreamer by up to 7e-2: conjugate gradients of few samples are ill-conditioned, and LaProp moves a weight

@@ -36,9 +36,10 @@ WORLD_MODEL = {
     "ops.categorical.unimix",
 }
 SEARCH = {"search.search.simulate"}
+CARTPOLE = "envs.vector.step_together"
 # The plain functions that a run of the algorithm's small preset calls, and that kernels take over.
 EXPECTED: dict[str, set[str]] = {
-    "ppo": {*POLICY, "algorithms.ppo.PPO.update"},
+    "ppo": {*POLICY, CARTPOLE, "algorithms.ppo.PPO.update"},
     "a2c": {ACTOR, CRITIC, "algorithms.a2c.A2C.update"},
     "trpo": {*POLICY, "models.actor_critic.ActorCritic.distribution"}
     | {f"algorithms.trpo.TRPO.{name}" for name in ("update_critic", "fisher_product")},

@@ -281,6 +281,18 @@ def test_a_constant_advantage_becomes_zero(mode: Any) -> None:
     assert float(metrics["policy_loss"]) == 0.0
 
 
+@pytest.mark.parametrize("action", ["discrete", "box"])
+@pytest.mark.parametrize("broken", [{"behavior_logprobs": -1e3}, {"behavior_logprobs": torch.nan}, {"obs": torch.nan}])
+def test_what_is_not_finite_is_measured(action: str, broken: dict[str, float]) -> None:
+    """A session stops at a metric that is not finite, so that no kernel may hide one."""
+    policy = make_policy(action)
+    batch = {**rows(70), "actions": some_actions(policy, 70)}
+    batch |= {name: torch.full_like(batch[name], number) for name, number in broken.items()}
+    with using("auto"):
+        metrics = PPO(policy, PPOParams()).update(batch).metrics
+    assert not np.isfinite(float(metrics["approx_kl"]))
+
+
 # ---- what a kernel leaves alone
 
 

@@ -16,6 +16,7 @@ from rl_training.envs.infos import InfoRow, columns_in
 from rl_training.envs.state import can_restore, read_state, write_state
 from rl_training.envs.types import Envs, EnvStep, Spaces
 from rl_training.errors import EnvironmentFault
+from rl_training.replaceable import replaceable
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
@@ -49,7 +50,7 @@ class VectorEnvs(Envs):
 
     def step(self, actions: NDArray[Any]) -> EnvStep:
         self._steps += 1
-        obs, rewards, terminated, truncated, info = self._guard(self.envs.step, actions)
+        obs, rewards, terminated, truncated, info = self._guard(step_together, self.envs, actions)
         self._last_obs = obs
         terminated = np.asarray(terminated, dtype=bool)
         truncated = np.asarray(truncated, dtype=bool)
@@ -112,6 +113,12 @@ class VectorEnvs(Envs):
             raise
         except (Exception, SystemExit) as error:
             raise EnvironmentFault(f"{self.at()}: {told(error)}") from error
+
+
+@replaceable
+def step_together(envs: Any, actions: NDArray[Any]) -> Any:
+    """The answer of a Gymnasium vector environment to its actions."""
+    return envs.step(actions)
 
 
 def autoreset_is_same_step(envs: gym.vector.VectorEnv) -> bool:

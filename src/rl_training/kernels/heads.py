@@ -78,14 +78,14 @@ class ArrayCategorical:
     """One categorical, or several independent ones side by side."""
 
     def __init__(self, head: CategoricalHead) -> None:
-        self.linear, self._joint = head.linear, head.joint
+        self.linear, self.joint = head.linear, head.joint
         self.extra: list[nn.Parameter] = []
         bounds = np.cumsum([0, *head.classes])
         self._parts = [slice(first, last) for first, last in pairwise(bounds)]
         self._noise = Noise()
 
     def mode(self, outputs: Floats) -> Actions:
-        if not self._joint:
+        if not self.joint:
             return outputs.argmax(axis=0)
         return np.stack([outputs[part].argmax(axis=0) for part in self._parts], axis=1)
 
@@ -101,7 +101,7 @@ class ArrayCategorical:
         dist = self._normalized(outputs)
         probs = np.exp(dist)
         rows = np.arange(outputs.shape[1])
-        columns = actions.T if self._joint else actions[None]
+        columns = actions.T if self.joint else actions[None]
         chosen = [(part.start + column, rows) for part, column in zip(self._parts, columns, strict=True)]
         products = probs * dist
         entropies = [-products[part].sum(axis=0) for part in self._parts]
@@ -142,8 +142,14 @@ class ArrayCategorical:
 
         return product, 0.0
 
+    def ppo(self, outputs: Floats, actions: Actions, *rest: Any) -> Any:
+        """The answer of `compiled_losses` for one categorical."""
+        from rl_training.kernels.compiled_losses import categorical  # it loads numba
+
+        return categorical(outputs, actions, *rest)
+
     def _normalized(self, outputs: Floats) -> Floats:
-        if not self._joint:
+        if not self.joint:
             return log_softmax(outputs)
         return np.concatenate([log_softmax(outputs[part]) for part in self._parts])
 
@@ -227,6 +233,14 @@ class ArrayGaussian:
         """1/σ² for the means, 2 for the logarithms of the deviations; the one does not touch the other."""
         inverse_variance = np.exp(-2.0 * self._deviations()).astype(np.float32)[:, None] * np.float32(1.0 / len(dist))
         return lambda moved: inverse_variance * moved, 2.0
+
+    def ppo(self, outputs: Floats, actions: Actions, *rest: Any) -> Any:
+        """The answer of `compiled_losses`; the gradient by the deviations is written to them."""
+        from rl_training.kernels.compiled_losses import gaussian  # it loads numba
+
+        assert self._log_std.grad is not None
+        rows = actions.reshape(len(actions), -1)
+        return gaussian(outputs, rows, self._deviations(), self._log_std.grad.numpy(), *rest)
 
     def _deviations(self) -> Floats:
         return self._log_std.detach().numpy()

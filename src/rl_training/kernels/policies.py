@@ -29,8 +29,8 @@ class ArrayPolicy:
         self.policy = weakref.ref(policy)
         self.modules = tuple(policy._modules.values())
         self.head = ARRAY_HEADS[type(policy.head)](policy.head)
-        self.actor = ArrayNet(policy.actor_torso.mlp, self.head.linear)
-        self.critic = ArrayNet(policy.critic_torso.mlp, policy.value_head)
+        self.actor = policy_net(policy.actor_torso.mlp, self.head.linear)
+        self.critic = policy_net(policy.critic_torso.mlp, policy.value_head)
         self._normalizer = policy.normalizer
         self._scaled_by: tuple[Any, ...] = ()
         self._mean = self._scale = np.empty(0, dtype=np.float32)
@@ -52,6 +52,18 @@ class ArrayPolicy:
             self._mean, self._scale = (row.float().numpy().reshape(-1) for row in (stats.mean, stats.scale()))
             self._scaled_by = moved
 
+
+def policy_net(mlp: MLP, last: nn.Linear) -> ArrayNet:
+    """Compiled where that was measured to be quicker, which is for narrow layers."""
+    widths = [len(parameter) for parameter in mlp.parameters()]
+    if not widths or max(widths) > WIDEST_COMPILED:
+        return ArrayNet(mlp, last)
+    from rl_training.kernels.compiled_nets import CompiledNet  # it loads numba
+
+    return CompiledNet(mlp, last)
+
+
+WIDEST_COMPILED = 64
 
 _ARRAY_POLICIES: WeakKeyDictionary[ActorCritic, ArrayPolicy] = WeakKeyDictionary()
 _recent: list[ArrayPolicy] = []  # the last one that was asked for: a look-up costs as much as a layer

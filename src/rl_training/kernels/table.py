@@ -18,6 +18,7 @@ ROOMS = {
     "rl_training.algorithms.ppo": "rl_training.kernels.updates",
     "rl_training.algorithms.sac": "rl_training.kernels.critics",
     "rl_training.algorithms.trpo": "rl_training.kernels.updates",
+    "rl_training.envs.vector": "rl_training.kernels.cartpole",
     "rl_training.models.actor_critic": "rl_training.kernels.policies",
     "rl_training.models.normed": "rl_training.kernels.normed",
     "rl_training.models.q_network": "rl_training.kernels.q_learning",

@@ -17,6 +17,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.peers import ALONE
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.trpo import TRPO
+from rl_training.kernels.heads import ArrayCategorical, ArrayGaussian
 from rl_training.kernels.losses import LossGradient, a2c_gradient, normalized, ppo_gradient, value_errors
 from rl_training.kernels.policies import ArrayPolicy, are_numbers, array_policy
 from rl_training.kernels.table import replaces
@@ -64,6 +65,9 @@ def _apply(algorithm: ActorCriticAlgorithm) -> Tensor:
 @replaces(PPO.update, when=own_algorithm(PPO, GAIL), tolerance=1e-5)
 def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
     params = self.params
+    head = arrays.head
+    if isinstance(head, ArrayGaussian) or (isinstance(head, ArrayCategorical) and not head.joint):
+        return compiled_ppo_update(arrays, head, self, batch)
     return descend(
         arrays,
         self,
@@ -75,6 +79,32 @@ def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
         vf_coef=params.vf_coef,
         clip_value_loss=params.clip_value_loss,
     )
+
+
+def compiled_ppo_update(
+    arrays: ArrayPolicy, head: ArrayGaussian | ArrayCategorical, self: PPO, batch: Batch
+) -> UpdateResult:
+    from rl_training.kernels.compiled_losses import usable, value_error  # it loads numba
+
+    params, inputs = self.params, arrays.inputs(batch["obs"])
+    outputs, values = arrays.actor.forward(inputs), arrays.critic.forward(inputs)[0]
+    advantages = usable(batch["advantages"].numpy(), params.normalize_advantages)
+    given = (batch["actions"].numpy(), batch["behavior_logprobs"].numpy(), advantages)
+    delta, (gain, divergence, clipped), entropy = head.ppo(outputs, *given, params.clip_coef, params.ent_coef)
+    to_values, old = np.empty_like(values), (batch["values"].numpy(), batch["returns"].numpy())
+    value_clip = params.clip_coef if params.clip_value_loss else -1.0
+    value_loss = value_error(values, *old, params.vf_coef, value_clip, to_values)
+    arrays.actor.backward(delta)
+    arrays.critic.backward(to_values[None])
+    metrics = {
+        "loss": params.vf_coef * value_loss - gain - params.ent_coef * entropy,
+        "policy_loss": -gain,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "approx_kl": divergence,
+        "clip_fraction": clipped,
+    }
+    return UpdateResult(metrics | {"grad_norm": _apply(self)})
 
 
 @replaces(A2C.update, when=own_algorithm(A2C), tolerance=1e-5)

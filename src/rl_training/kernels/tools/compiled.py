@@ -45,7 +45,7 @@ event.register("numba:compile", _Compiling())
 
 
 def _compiled(function: Any, **options: Any) -> Any:
-    dispatcher = njit(**OPTIONS, **options)(function)
+    dispatcher = njit(**{**OPTIONS, **options})(function)
     cache = dispatcher._cache
     # Numba stamps what it keeps on disk with the function's own file, and would not notice that another one, whose
     # functions were compiled into it, has changed. Here each state of the sources has files of its own.
@@ -57,6 +57,11 @@ def _compiled(function: Any, **options: Any) -> Any:
 def compiled(function: FunctionT) -> FunctionT:
     """Compiles once and keeps the result on disk. Sums may be reordered; infinities keep their meaning."""
     return _compiled(function)
+
+
+def exactly_compiled(function: FunctionT) -> FunctionT:
+    """Compiles what has to give the bits that NumPy gives: every operation is rounded, in the order that is written."""
+    return _compiled(function, fastmath=False)
 
 
 def inlined(function: FunctionT) -> FunctionT:
