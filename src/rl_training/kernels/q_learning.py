@@ -15,7 +15,7 @@ from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.replay import PrioritizedResult
 from rl_training.data.trees import Tree
 from rl_training.kernels.nets import ArrayNet
-from rl_training.kernels.policies import are_numbers, is_own_torso, joined
+from rl_training.kernels.policies import are_numbers, is_own_torso, joined, policy_net
 from rl_training.kernels.table import replaces
 from rl_training.models.actor_critic import Acted
 from rl_training.models.q_network import QNetwork, QPolicy
@@ -32,7 +32,8 @@ def array_net(network: QNetwork) -> ArrayNet | None:
         plain = (type(network), type(network.advantages), type(network.returns)) == (QNetwork, nn.Linear, MeanReturn)
         if not plain or network.value is not None or network.view.is_masked or not is_own_torso(network.torso):
             return None
-        known = _ARRAY_NETS[network] = (modules, ArrayNet(network.torso.mlp, network.advantages))  # type: ignore[arg-type]
+        net = policy_net(network.torso.mlp, network.advantages)  # type: ignore[arg-type]
+        known = _ARRAY_NETS[network] = (modules, net)
     return known[1]
 
 
