@@ -14,25 +14,27 @@ LIMIT, OVERFLOW, ONE, TWO = np.float32(87.0), np.float32(89.0), np.float32(1.0),
 
 
 @inlined
-def exponential(x: np.float32) -> np.float32:
-    """e^x for |x| up to 87, and beyond that the same as at 87."""
-    x = max(min(x, LIMIT), -LIMIT)
+def _parts(x: np.float32) -> tuple[np.float32, np.float32]:
+    """f and 2^n, of which (1 + f) · 2^n is e^x."""
     power = np.floor(x * LOG2_E + P5)
     x = x - power * LN2_HIGH - power * LN2_LOW
     tail = ((((P0 * x + P1) * x + P2) * x + P3) * x + P4) * x + P5
     two_to_power = np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return (tail * x * x + x + ONE) * two_to_power
+    return tail * x * x + x, two_to_power
+
+
+@inlined
+def exponential(x: np.float32) -> np.float32:
+    """e^x for |x| up to 87, and beyond that the same as at 87."""
+    fraction, two_to_power = _parts(max(min(x, LIMIT), -LIMIT))
+    return (fraction + ONE) * two_to_power
 
 
 @inlined
 def exponential_less_one(x: np.float32) -> np.float32:
     """e^x − 1 without a loss of digits near 0; beyond the range of float32 it is infinite."""
-    x = max(min(x, OVERFLOW), -LIMIT)
-    power = np.floor(x * LOG2_E + P5)
-    x = x - power * LN2_HIGH - power * LN2_LOW
-    tail = ((((P0 * x + P1) * x + P2) * x + P3) * x + P4) * x + P5
-    two_to_power = np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return (tail * x * x + x) * two_to_power + (two_to_power - ONE)
+    fraction, two_to_power = _parts(max(min(x, OVERFLOW), -LIMIT))
+    return fraction * two_to_power + (two_to_power - ONE)
 
 
 @inlined
