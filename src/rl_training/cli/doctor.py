@@ -48,13 +48,8 @@ EXTRAS = {  # the module by which each extra is known to be there
 }
 SMOKE = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 2_000, "eval_episodes": 0}
 
-COMPILED = (
-    "muzero",
-    "gumbel_muzero",
-    "efficientzero",
-    "scalezero",
-    "dreamer",
-)  # what compiles beside what the smoke run does
+# What compiles beside what the smoke run does.
+COMPILED = ("muzero", "gumbel_muzero", "efficientzero", "scalezero", "dreamer")
 WARM = {"total_timesteps": 256, "eval_episodes": 1, "algo_kwargs": {"learning_starts": 128, "batch_size": 4}}
 
 
