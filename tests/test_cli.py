@@ -103,9 +103,10 @@ def test_a_failure_of_one_seed_is_told_and_ends_all(capsys: pytest.CaptureFixtur
     assert json.loads(out) == {"error": err.removeprefix("error: ").strip(), "exit_code": 3}
 
 
-def test_any_parameter_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("preset", [("ppo/cartpole",), ("--config", "ppo/cartpole")])
+def test_any_parameter_is_a_flag(preset: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--learning-rate", "1e-4", "--clip-coef-schedule=linear", "--dry-run", "--json")
-    code, out, _ = run_cli(capsys, "train", "ppo/cartpole", *flags)
+    code, out, _ = run_cli(capsys, "train", *preset, *flags)
     kwargs = json.loads(out)["algo_kwargs"]
     assert (code, kwargs["learning_rate"], kwargs["clip_coef_schedule"]) == (0, 1e-4, "linear")
 

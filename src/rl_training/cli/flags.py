@@ -52,16 +52,14 @@ def assignments(pairs: list[str]) -> dict[str, Any]:
 
 
 def parameter_flags(args: argparse.Namespace) -> list[str]:
-    """`--learning-rate 1e-4` and `--learning-rate=1e-4` as `learning_rate=1e-4`."""
-    pairs, rest = [], list(args.parameters)
-    while rest:
-        flag, equals, text = rest.pop(0).partition("=")
+    """`--learning-rate=1e-4` as `learning_rate=1e-4`."""
+    pairs = []
+    for argument in args.parameters:
+        flag, equals, text = argument.partition("=")
         if not flag.startswith("--"):
             raise ConfigError(f"{flag!r} is neither a flag nor the value of one")
         if not equals:
-            if not rest:
-                raise ConfigError(f"{flag} needs a value")
-            text = rest.pop(0)
+            raise ConfigError(f"{flag} needs a value")
         pairs.append(f"{flag[2:].replace('-', '_')}={text}")
     return pairs
 

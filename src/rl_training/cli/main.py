@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -224,9 +224,21 @@ def _run(name: str, verb: Verb, arguments: list[str]) -> int:
 def _parsed(parser: argparse.ArgumentParser, module: Any, arguments: list[str]) -> argparse.Namespace:
     if not getattr(module, "takes_parameters", False):
         return parser.parse_args(arguments)
-    args, rest = parser.parse_known_args(arguments)
+    args, rest = parser.parse_known_args(_with_values_joined(arguments, known=parser._option_string_actions))
     args.parameters = rest
     return args
+
+
+def _with_values_joined(arguments: list[str], known: Container[str]) -> list[str]:
+    """`--flag value` as `--flag=value` for flags that argparse does not know: it would take the value for another's."""
+    joined: list[str] = []
+    for argument in arguments:
+        flag = joined[-1] if joined else ""
+        if flag.startswith("--") and "=" not in flag and flag not in known and not argument.startswith("--"):
+            joined[-1] = f"{flag}={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def machine_refusal(error: Exception) -> str | None:

@@ -12,10 +12,11 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 
 from rl_training.distributed import reaper
 from rl_training.errors import RLTrainingError, import_extra
-from rl_training.runtime.stopping import exit_code, leave
+from rl_training.runtime.stopping import leave, leave_if_told
 
 ray = import_extra("ray", "ray")
 
@@ -63,7 +64,8 @@ def _outlive(pid: int) -> None:
     except ChildProcessError:  # Ray was quicker to take note of its end
         return
     if ray.is_initialized():  # `ray.shutdown` disconnects before it ends the raylet
-        leave(exit_code(otherwise=RLTrainingError.exit_code))  # the reaper says why
+        leave_if_told()
+        leave(RLTrainingError.exit_code)  # the reaper says why
 
 
 def processors(address: str | None) -> int:
@@ -83,6 +85,7 @@ def _this_machine_only() -> Iterator[None]:
             _environment(constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0"),
             _environment(constants.RAY_WORKER_NICENESS, "0"),
             _environment(OURS, _reaped_mark()),
+            _own_session(),
         ):
             yield
     finally:
@@ -135,3 +138,15 @@ def _own_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def _own_session() -> Iterator[None]:
+    """Keeps Ray's processes from signals to this one's group, as terminals send them: a run needs them to save."""
+    services = ray._private.services
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, start_new_session=True)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen

@@ -116,7 +116,7 @@ class Stopper:
             self._ask(signal.Signals(signum).name)
             return
         if len(self.received) > 2 or (self._saving and self.has_saved):
-            self._give_up()
+            self.give_up()
         self._hurry()
 
     def _hurry(self) -> None:
@@ -129,7 +129,7 @@ class Stopper:
         while not self._finished.wait(POLL_S):
             if time.monotonic() >= self._deadline and not self._saving:
                 if self.hurries or self._called_back:
-                    self._give_up()
+                    self.give_up()
                 self._called_back = True
                 self._deadline = time.monotonic() + LAST_S
                 signal.pthread_kill(self._main, signal.SIGTERM)
@@ -146,7 +146,7 @@ class Stopper:
         elif time.monotonic() - self._fault_since > LAST_S:
             leave(EnvironmentFault.exit_code, f"error: {complaint}\n")
 
-    def _give_up(self) -> NoReturn:
+    def give_up(self) -> NoReturn:
         name = signal.Signals(self.received[0]).name
         leave(128 + self.received[0], f"error: stopped by {name} before it could save; the last checkpoint is good\n")
 
@@ -163,9 +163,10 @@ _active: Stopper | None = None
 _UNREACHED = Stopper()  # by signals: it stands in where none is active
 
 
-def exit_code(*, otherwise: int) -> int:
-    """The code with which a process ends early: that of the signal that it has received, if it has."""
-    return 128 + _active.received[0] if _active is not None and _active.received else otherwise
+def leave_if_told() -> None:
+    """Ends this process at once if a signal has asked it to stop."""
+    if _active is not None and _active.received:
+        _active.give_up()
 
 
 @contextmanager
