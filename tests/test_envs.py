@@ -283,6 +283,15 @@ def test_frame_stack_puts_vectors_side_by_side_oldest_first() -> None:
     assert env.observation_space.contains(env.step(0)[0])
 
 
+def test_repeated_actions_sum_their_rewards_and_stop_at_the_end() -> None:
+    env = wrapped(ScriptedEnv, {"action_repeat": 2})
+    env.reset(seed=0)
+    obs, reward, _, truncated, _ = env.step(0)
+    assert (obs.tolist(), reward, truncated) == ([0, 2], 1 + 2, False)
+    obs, reward, _, truncated, _ = env.step(0)
+    assert (obs.tolist(), reward, truncated) == ([0, 3], 3, True)
+
+
 @pytest.mark.parametrize(("channels_last", "shape"), [(True, (36, 36, 2)), (False, (2, 36, 36))])
 def test_frame_stack_puts_images_side_by_side_as_channels(channels_last: bool, shape: tuple[int, ...]) -> None:
     env = wrapped(partial(IdentityImageEnv, channels_last), {"frame_stack": 2})
@@ -371,6 +380,7 @@ def test_wrappers_apply_innermost_first() -> None:
     ("spec", "message"),
     [
         ("time_limits", "unknown wrapper 'time_limits'; did you mean 'time_limit'"),
+        ({"action_repeat": 0}, "action_repeat needs a whole number of at least 1, got 0"),
         ({"frame_stak": 2}, "unknown wrapper 'frame_stak'; did you mean 'frame_stack'"),
         ({"time_limit": 5, "frame_stack": 2}, "one name"),  # a list item, or the second would be lost in silence
         ({}, "one name"),

@@ -61,6 +61,24 @@ class FrameStack(gym.Wrapper):
         self._frames.extend(state["frames"])
 
 
+class ActionRepeat(gym.Wrapper):
+    """Every action is taken `k` times, or to the episode's end; the rewards are summed."""
+
+    def __init__(self, env: gym.Env, k: int) -> None:
+        super().__init__(env)
+        check_count("action_repeat", k)
+        self._count = k
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self._count):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return obs, total, terminated, truncated, info
+
+
 def check_count(name: str, count: Any) -> None:
     """Refuses what is not a whole number of at least 1."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -103,6 +121,7 @@ def time_limit(env: gym.Env, max_episode_steps: int) -> gym.Env:
 
 
 WRAPPERS: dict[str, Callable[..., gym.Env]] = {
+    "action_repeat": ActionRepeat,
     "clip_reward": clip_reward,
     "flatten": gym.wrappers.FlattenObservation,
     "frame_stack": FrameStack,
