@@ -52,7 +52,8 @@ def test_the_defaults_of_every_algorithm_and_kind_are_valid(algo: str, kind: str
     config = make_config({"algo": algo, "env_id": "CartPole-v1", "defaults": "environment"})
     learner: type[Learner] = config.learner_class()
     found = settled(config, given)
-    assert found.algo_kwargs == dict(learner.defaults_by_kind.get(kind, {}))  # type: ignore[call-overload]
+    of_kind: dict[str, Any] = dict(learner.defaults_by_kind.get(kind, {}))  # type: ignore[call-overload]
+    assert found.algo_kwargs == {key: of_kind[key] for key in of_kind if key != "torso"}  # none for mappings
     assert settled(found, given) == found  # what is written out is not asked for again
 
 
@@ -67,6 +68,22 @@ def test_gumbel_muzero_keeps_its_noise_where_nothing_is_seen_but_numbers() -> No
     config = make_config({"algo": "gumbel_muzero", "env_id": "Acrobot-v1", "defaults": "environment"})
     assert settled(config, SEEN["vectors"]).parsed_params().params.noise_persistence == 0.7
     assert settled(config, SEEN["images"]).parsed_params().params.noise_persistence == 0.0
+
+
+@pytest.mark.parametrize("algo", ["muzero", "gumbel_muzero", "efficientzero", "scalezero"])
+def test_planners_read_small_grids_with_an_mlp(algo: str) -> None:
+    """As planes they learn too slowly; games for two, mappings and what the user says of the network are left alone."""
+    grid = Spaces(spaces.Box(0, 255, (5, 5, 2), np.uint8), FEW)
+
+    def found(given: Spaces = grid, **algo_kwargs: Any) -> dict[str, Any]:
+        config = {"algo": algo, "env_id": "CartPole-v1", "defaults": "environment", "algo_kwargs": algo_kwargs}
+        return settled(make_config(config), given).algo_kwargs
+
+    assert (found()["torso"], found()["replay_ratio"]) == ("mlp", 0.5)
+    assert "torso" not in found(SEEN["grids"])
+    assert found(players=2) == {"players": 2}
+    if algo != "scalezero":  # whose latents are vectors
+        assert "torso" not in found(latent="planes")
 
 
 def test_noise_is_not_kept_from_one_player_to_the_other() -> None:

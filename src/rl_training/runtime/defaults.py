@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rl_training.envs.factory import choose_backend
-from rl_training.envs.kinds import kind_of
 from rl_training.envs.sources import EnvSource
 from rl_training.envs.types import Spaces
 from rl_training.experiment.config import TrainConfig, make_config, merge
@@ -27,7 +26,7 @@ def settled(config: TrainConfig, spaces: Spaces, env: EnvSource | None = None) -
         return config
     learner = config.learner_class()
     given = canonical_params(learner.Params, learner.controls, config.algo_kwargs)
-    by_kind = learner.defaults_for(kind_of(spaces), given)
+    by_kind = learner.defaults_for(spaces, given)
     kwargs = {key: value for key, value in by_kind.items() if key not in _spoken_for(given, learner.controls)}
     atari = UNCLIPPED if not config.tasks and choose_backend(config.env_spec(env)) == "atari" else {}
     said = {**dict(config), "algo_kwargs": given, "defaults": "algorithm"}

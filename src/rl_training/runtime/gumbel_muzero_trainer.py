@@ -16,6 +16,7 @@ class GumbelMuZeroLearner(PlannerLearner):
     Params: ClassVar[type[GumbelMuZeroParams]] = GumbelMuZeroParams
     algorithm_class: ClassVar[type[GumbelMuZero]] = GumbelMuZero
     defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
+        **PlannerLearner.defaults_by_kind,
         # Found on Acrobot, whose goal is not seen in 30,000 steps with noise that is new at every step.
         "vectors": {
             "gamma": 0.99,
@@ -29,11 +30,6 @@ class GumbelMuZeroLearner(PlannerLearner):
             "noise_persistence": 0.7,
         },
     }
-
-    @classmethod
-    def defaults_for(cls, kind: Kind, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Games for two keep the general defaults: these were found on tasks for one."""
-        return {} if given.get("players") == 2 else super().defaults_for(kind, given)
 
     @classmethod
     def policy_class(cls, params: Any) -> type[SearchPolicy]:

@@ -15,7 +15,7 @@ from rl_training.algorithms.base import Algorithm, Stateful, UpdateResult
 from rl_training.algorithms.params import LiveParams, Params
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSpec
-from rl_training.envs.kinds import Kind
+from rl_training.envs.kinds import Kind, kind_of
 from rl_training.envs.state import generator_state, set_generator_state
 from rl_training.envs.types import Spaces
 from rl_training.runtime.controls import Control
@@ -59,9 +59,9 @@ class Learner(Stateful, ABC):
     params: Any  # a `LiveParams`; subclasses declare the `Params` whose fields it has
 
     @classmethod
-    def defaults_for(cls, kind: Kind, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The defaults of a run without a preset in environments of a kind; `given` are the user's own parameters."""
-        return cls.defaults_by_kind.get(kind, {})
+    def defaults_for(cls, spaces: Spaces, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The defaults of a run without a preset in environments with the spaces, beside the user's own parameters."""
+        return cls.defaults_by_kind.get(kind_of(spaces), {})
 
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
         self.params = LiveParams(params)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Dict, Discrete
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from rl_training.algorithms.params import Params
 from rl_training.data.replay import Rows
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, flatten_time, to_tensors
+from rl_training.envs.kinds import Kind
 from rl_training.envs.masks import seen_space
 from rl_training.envs.types import Spaces
 from rl_training.models.muzero import MuZeroModel, MuZeroOptions, PlanningModel
@@ -39,6 +41,7 @@ from rl_training.search.policy import SEARCH_ACTIONS, SEARCH_POLICY, SearchPolic
 
 WINDOW = ("rewards", "values", "next_values", *ENDS)
 SMALLEST_PRIORITY = 1e-3
+NETWORK_KEYS = {"cnn", "latent", "residual_blocks"}  # beside which a default torso could be idle
 
 
 class PlannerLearner(ReplayLearner):
@@ -52,6 +55,20 @@ class PlannerLearner(ReplayLearner):
         REPLAY_RATIO,
         REANALYSE_FRACTION,
     )
+    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
+        # Found on a grid world of 5 × 5 cells, where planes learn too slowly how actions move things.
+        "grids": {
+            "torso": "mlp",
+            "gamma": 0.98,
+            "n_steps": 10,
+            "batch_size": 128,
+            "replay_ratio": 0.5,
+            "reanalyse_fraction": 0.25,
+            "value_coef": 1.0,
+            "learning_rate": 3e-3,
+            "learning_rate_schedule": "linear",
+        },
+    }
     algorithm_class: ClassVar[type[MuZero]] = MuZero
     reads = (VALUES,)
     priority_alpha = "priority_alpha"
@@ -61,6 +78,15 @@ class PlannerLearner(ReplayLearner):
     def __init__(self, params: Any, spaces: Spaces, *, num_envs: int, seed: int, device: torch.device) -> None:
         super().__init__(params, spaces, num_envs=num_envs, seed=seed, device=device)
         self.augmentation = make_augmentation(params.augmentation, spaces, params.image_layout)
+
+    @classmethod
+    def defaults_for(cls, spaces: Spaces, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Games for two keep the general defaults: these were found on tasks for one."""
+        if given.get("players") == 2:
+            return {}
+        found = super().defaults_for(spaces, given)
+        chooses_torso = not given.keys() & NETWORK_KEYS and not isinstance(spaces.observation, Dict)
+        return {key: found[key] for key in found if key != "torso" or chooses_torso}
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:

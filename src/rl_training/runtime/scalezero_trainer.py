@@ -24,6 +24,7 @@ from rl_training.models.transformer import TransformerOptions
 from rl_training.ops.unroll import ENDS, observed_states
 from rl_training.runtime.gumbel_muzero_trainer import GumbelMuZeroLearner
 from rl_training.runtime.manager import trainer_for
+from rl_training.runtime.planner_learner import PlannerLearner
 from rl_training.runtime.solved_tasks import SolvedTasks, targets_of
 
 ONE_TASK = ""  # as episodes name it
@@ -49,7 +50,7 @@ def split_by(shares: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 class ScaleZeroLearner(GumbelMuZeroLearner):
     Params = ScaleZeroParams
     algorithm_class = ScaleZero
-    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {}  # Gumbel MuZero's were not tried with it
+    defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = PlannerLearner.defaults_by_kind
     state_parts = (*GumbelMuZeroLearner.state_parts, "solved_tasks")
     params: ScaleZeroParams
     algorithm: ScaleZero
