@@ -1,6 +1,7 @@
 """Latent planes: states that keep the layout of an image or a board, in residual towers (Schrittwieser et al., 2020).
 
-Searches and updates see latents as rows `[B, C · H · W]`; the modules here fold them into planes and out again.
+Searches and updates see latents as rows `[B, H · W · C]`; the modules here fold them into planes and out again. The channels
+of a cell lie side by side: convolutions of few channels take half the time so.
 """
 
 from __future__ import annotations
@@ -30,9 +31,18 @@ class PlaneShape:
     def size(self) -> int:
         return self.channels * self.height * self.width
 
+    def cells(self, rows: Tensor) -> Tensor:
+        """Rows `[B, H · W · C]` as `[B, H, W, C]`."""
+        return rows.unflatten(-1, (self.height, self.width, self.channels))
+
     def folded(self, rows: Tensor) -> Tensor:
-        """Rows `[B, C · H · W]` as planes `[B, C, H, W]`."""
-        return rows.unflatten(-1, (self.channels, self.height, self.width))
+        """Rows as planes `[B, C, H, W]`."""
+        return self.cells(rows).movedim(-1, 1)
+
+
+def as_rows(planes: Tensor) -> Tensor:
+    """Planes `[B, C, H, W]` as rows."""
+    return planes.movedim(1, -1).flatten(1)
 
 
 def tower(channels: int, blocks: int) -> nn.Sequential:
@@ -57,7 +67,7 @@ class PlanesTorso(Torso):
         self.out_features = self.shape.size
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self.layers(self.format.pixels(obs)).flatten(1)
+        return as_rows(self.layers(self.format.pixels(obs)))
 
 
 class PlanesStep(nn.Module):
@@ -75,9 +85,9 @@ class PlanesStep(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows, actions = inputs.split([self.shape.size, self.num_actions], dim=-1)
-        latents = self.shape.folded(rows)
-        filled = actions[..., None, None].expand(-1, -1, self.shape.height, self.shape.width)
-        return F.relu(self.tower(latents + self.enter(torch.cat([latents, filled], dim=1)))).flatten(1)
+        filled = actions[:, None, None].expand(-1, self.shape.height, self.shape.width, -1)
+        entering = torch.cat([self.shape.cells(rows), filled], dim=-1).movedim(-1, 1)
+        return as_rows(F.relu(self.tower(self.shape.folded(rows) + self.enter(entering))))
 
 
 class PlanesLayers(nn.Module):
@@ -88,7 +98,7 @@ class PlanesLayers(nn.Module):
         self.shape, self.layers, self.out_features = shape, layers, shape.size
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.layers(self.shape.folded(rows)).flatten(1)
+        return as_rows(self.layers(self.shape.folded(rows)))
 
 
 class PlanesHead(nn.Module):
@@ -102,5 +112,5 @@ class PlanesHead(nn.Module):
         self.last = last
 
     def forward(self, rows: Tensor) -> Tensor:
-        reduced = F.relu(self.reduce(self.shape.folded(rows))).flatten(1)
+        reduced = as_rows(F.relu(self.reduce(self.shape.folded(rows))))
         return self.last(F.relu(self.hidden(reduced)))
