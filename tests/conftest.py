@@ -1,4 +1,4 @@
-"""One thread for every test: the networks are small, and results must not depend on the machine."""
+"""One thread and one seed for every test: results must not depend on the machine, nor on what ran before."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +8,9 @@ import torch
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
+def _one_thread_and_seed() -> None:
     torch.set_num_threads(1)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,7 +1,7 @@
 """Latent planes: states that keep the layout of an image or a board, in residual towers (Schrittwieser et al., 2020).
 
-Searches and updates see latents as rows `[B, H · W · C]`; the modules here fold them into planes and out again. The channels
-of a cell lie side by side: convolutions of few channels take half the time so.
+Searches and updates see latents as rows `[B, H · W · C]`; the modules here fold them into planes and out again. The
+channels of a cell lie side by side: convolutions of few channels take half the time so.
 """
 
 from __future__ import annotations
