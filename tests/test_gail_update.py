@@ -107,6 +107,15 @@ def test_cloning_makes_the_experts_action_likely() -> None:
     assert losses[-1] < 0.1
 
 
+def test_cloning_normalises_by_the_expert_and_drops_the_rollout_of_the_policy_before(tmp_path: Path) -> None:
+    learner, rollout = imitation(tmp_path, clone_updates=5, normalize_obs=True)
+    metrics = [result.metrics for result in learner.learn(rollout)]
+    assert [set(row) for row in metrics] == [{"bc_loss"}] * 5
+    normalizer = learner.algorithm.policy.normalizer
+    torch.testing.assert_close(normalizer(learner.expert.obs).std(0), torch.ones(1), atol=0.05, rtol=0)
+    assert "policy_loss" in [result.metrics for result in learner.learn(rollout)][-1]
+
+
 # ---- what the discriminator is given
 
 

@@ -59,15 +59,19 @@ class GAILLearner(PPOLearner):
         return expert
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
+        clones = not self.started and self.params.clone_updates > 0
         if not self.started:
             yield from self.begin()
-        yield from self.discriminate(rollout)
-        yield from super().updates(rollout)
+        if not clones:  # or else the policy that collected the rollout is gone
+            yield from self.discriminate(rollout)
+            yield from super().updates(rollout)
         self.note(expert_nll=self.expert_nll())
 
     def begin(self) -> Iterator[UpdateResult]:
         """The scale of the discriminator's inputs, and behaviour cloning as a warm start, once."""
         self.algorithm.discriminator.update_statistics(self.expert.obs, self.expert.actions)
+        if self.params.clone_updates and self.params.normalize_obs:
+            self.algorithm.policy.update_statistics(self.expert.obs)
         for _ in range(self.params.clone_updates):
             yield self.algorithm.clone_update(self.own_terms(self.expert_rows()))
         self.started = True
