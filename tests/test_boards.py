@@ -109,6 +109,19 @@ def games(first: str, second: str, count: int, game: BoardGame) -> list[int]:
     return found
 
 
+def test_games_begin_after_up_to_as_many_random_moves_as_asked_for_and_are_not_over() -> None:
+    game = TicTacToe(random_opening=6)
+    lengths = set()
+    for seed in range(200):
+        _, info = game.reset(seed=seed)
+        assert not game.has_won(game.board, 1)
+        assert not game.has_won(game.board, -1)
+        pieces = int((game.board != 0).sum())
+        assert info["to_play"] == pieces % 2
+        lengths.add(pieces)
+    assert lengths == set(range(7))
+
+
 def test_a_perfect_player_never_loses_and_draws_against_itself() -> None:
     game = TicTacToe()
     assert Perfect().value(game, game.empty(), 1) == 0

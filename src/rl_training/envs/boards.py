@@ -13,22 +13,28 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rl_training.envs.opponents import Opponent, make_opponent
+from rl_training.envs.opponents import Opponent, make_opponent, play_randomly
 from rl_training.envs.turns import TurnGame
 
 Board = NDArray[np.int8]  # 0: empty, 1: the first player's, −1: the second's
 
 
 class BoardGame(TurnGame):
-    """A game on a grid that whoever has `in_a_row` of their own in a line wins."""
+    """A game on a grid that whoever has `in_a_row` of their own in a line wins.
+
+    With `random_opening` a game begins after up to so many random moves: who plays both sides learns to answer moves that
+    it would not make, too.
+    """
 
     rows: int
     columns: int
     in_a_row: int
     num_actions: int
 
-    def __init__(self, opponent: str | None = None, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
+    def __init__(
+        self, opponent: str | None = None, render_mode: str | None = None, *, random_opening: int = 0
+    ) -> None:
+        self.render_mode, self.random_opening = render_mode, random_opening
         self.observation_space = spaces.Box(0, 1, (self.rows, self.columns, 2), np.uint8)
         self.action_space = spaces.Discrete(self.num_actions)
         self.opponent: Opponent | None = None if opponent is None else make_opponent(opponent)
@@ -65,6 +71,11 @@ class BoardGame(TurnGame):
 
     def begin(self) -> None:
         self.board, self.to_play = self.empty(), 1
+        for _ in range(self.np_random.integers(self.random_opening, endpoint=True) if self.random_opening else 0):
+            _, over = self.move(play_randomly(self, self.board, self.to_play, self.np_random))
+            if over:
+                self.begin()
+                return
 
     def mover(self) -> int:
         return 0 if self.to_play == 1 else 1
