@@ -174,6 +174,15 @@ def test_minibatches_are_whole_environments() -> None:
         torch.testing.assert_close(traces.targets, whole.targets[:, chosen])
 
 
+def test_the_passes_end_once_the_policy_has_moved_too_far() -> None:
+    def updates(target_kl: float | None) -> int:
+        learner, collector = cartpole(target_kl=target_kl, update_epochs=3, num_minibatches=2, learning_rate=1e-2)
+        return sum(1 for _ in learner.learn(collector.collect(8)))
+
+    assert updates(None) == updates(1e9) == 6
+    assert updates(1e-6) == 2  # the first part is the policy's own
+
+
 def test_the_values_of_what_followed_are_those_of_the_policy_as_it_is_at_each_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

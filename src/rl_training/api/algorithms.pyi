@@ -557,6 +557,7 @@ class IMPALA(Agent):
         c_bar: bound on the ratios in V-trace's traces
         num_minibatches: parts of a pass, each of some environments' whole rollouts
         update_epochs: passes over each rollout
+        target_kl: stop the passes over a rollout once approx_kl exceeds it
         pg_rho_bar: bound on the ratios in the policy gradient
     """
 
@@ -620,6 +621,9 @@ class IMPALA(Agent):
         c_bar_warmup_steps: int = ...,
         num_minibatches: int = 1,
         update_epochs: int = 1,
+        target_kl: float | None = None,
+        target_kl_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        target_kl_warmup_steps: int = ...,
         pg_rho_bar: float = 1.0,
         pg_rho_bar_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         pg_rho_bar_warmup_steps: int = ...,
@@ -666,6 +670,7 @@ class APPO(Agent):
         c_bar: bound on the ratios in V-trace's traces
         num_minibatches: parts of a pass, each of some environments' whole rollouts
         update_epochs: passes over each rollout
+        target_kl: stop the passes over a rollout once approx_kl exceeds it
         clip_coef: how far the probability ratio may leave 1
         kl_coef: weight of the KL to the target network, or to the policy that acted
         target_update_interval: updates between copies to the target network, which gives V-trace its ratios; default: none
@@ -731,6 +736,9 @@ class APPO(Agent):
         c_bar_warmup_steps: int = ...,
         num_minibatches: int = 1,
         update_epochs: int = 4,
+        target_kl: float | None = None,
+        target_kl_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        target_kl_warmup_steps: int = ...,
         clip_coef: float = 0.2,
         clip_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         clip_coef_warmup_steps: int = ...,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -205,6 +205,14 @@ class ActorCriticLearner(Learner):
     def update(self, batch: Batch) -> UpdateResult:
         """One update, with metrics over the rows of all learners."""
         return self.algorithm.peers.averaged(self.algorithm.update(batch))
+
+    def until_far(self, batches: Iterable[Batch]) -> Iterator[UpdateResult]:
+        """Updates on batches, until the policy is further than `target_kl` from the one that acted."""
+        for batch in batches:
+            result = self.update(batch)
+            yield result
+            if self.params.target_kl is not None and result.metrics["approx_kl"] > self.params.target_kl:
+                return
 
     def note_values(self, batch: dict[str, Tree]) -> None:
         """Notes how well the values that the rollout was collected with foretold its returns."""

@@ -14,14 +14,14 @@ from rl_training.algorithms.peers import ALONE
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, tree_map
 from rl_training.runtime.actor_critic_learner import ActorCriticLearner
-from rl_training.runtime.controls import C_BAR, PG_RHO_BAR, RHO_BAR
+from rl_training.runtime.controls import C_BAR, PG_RHO_BAR, RHO_BAR, TARGET_KL
 from rl_training.runtime.manager import trainer_for
 from rl_training.runtime.policy import LOGPROBS
 
 
 class IMPALALearner(ActorCriticLearner):
     Params: ClassVar[type[VTraceParams]] = IMPALAParams
-    controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR)
+    controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR, TARGET_KL)
     reads = (LOGPROBS,)
     bears_stale_data = True
     algorithm_class: ClassVar[type[IMPALA]] = IMPALA
@@ -31,9 +31,8 @@ class IMPALALearner(ActorCriticLearner):
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         rollout = replace(rollout, rewards=self.summed_rewards(rollout))
-        for _ in range(self.params.update_epochs):
-            for part in self.parts(rollout):
-                yield self.update(self.batch(part))
+        epochs = range(self.params.update_epochs)
+        yield from self.until_far(self.batch(part) for _ in epochs for part in self.parts(rollout))
         self.update_statistics(rollout)
 
     def summed_rewards(self, rollout: Rollout) -> torch.Tensor:

@@ -46,12 +46,8 @@ class PPOLearner(ActorCriticLearner):
         self.update_statistics(rollout)
 
     def epochs(self, batch: dict[str, Tree]) -> Iterator[UpdateResult]:
-        for _ in range(self.params.update_epochs):
-            for minibatch in self.minibatches(batch, self.number_of_minibatches(batch)):
-                result = self.update(minibatch)
-                yield result
-                if self.params.target_kl is not None and result.metrics["approx_kl"] > self.params.target_kl:
-                    return
+        parts, epochs = self.number_of_minibatches(batch), range(self.params.update_epochs)
+        return self.until_far(minibatch for _ in epochs for minibatch in self.minibatches(batch, parts))
 
 
 train_ppo = trainer_for(PPOLearner)
