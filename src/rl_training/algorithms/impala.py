@@ -32,7 +32,7 @@ class VTraceParams(ActorCriticParams):
     rollout_steps: PositiveInt = Field(20, description="rows of every environment in a rollout")
     num_minibatches: PositiveInt = Field(1, description="parts of a pass, each of some environments' whole rollouts")
     update_epochs: PositiveInt = Field(1, description="passes over each rollout")
-    target_kl: PositiveFloat | None = Field(None, description="stop the passes over a rollout once approx_kl exceeds it")
+    target_kl: PositiveFloat | None = Field(None, description="stop a rollout's passes once approx_kl exceeds it")
     normalize_advantages: bool = False
 
 

@@ -557,7 +557,7 @@ class IMPALA(Agent):
         c_bar: bound on the ratios in V-trace's traces
         num_minibatches: parts of a pass, each of some environments' whole rollouts
         update_epochs: passes over each rollout
-        target_kl: stop the passes over a rollout once approx_kl exceeds it
+        target_kl: stop a rollout's passes once approx_kl exceeds it
         pg_rho_bar: bound on the ratios in the policy gradient
     """
 
@@ -670,7 +670,7 @@ class APPO(Agent):
         c_bar: bound on the ratios in V-trace's traces
         num_minibatches: parts of a pass, each of some environments' whole rollouts
         update_epochs: passes over each rollout
-        target_kl: stop the passes over a rollout once approx_kl exceeds it
+        target_kl: stop a rollout's passes once approx_kl exceeds it
         clip_coef: how far the probability ratio may leave 1
         kl_coef: weight of the KL to the target network, or to the policy that acted
         target_update_interval: updates between copies to the target network, which gives V-trace its ratios; default: none

@@ -22,8 +22,8 @@ Board = NDArray[np.int8]  # 0: empty, 1: the first player's, −1: the second's
 class BoardGame(TurnGame):
     """A game on a grid that whoever has `in_a_row` of their own in a line wins.
 
-    With `random_opening` a game begins after up to so many random moves: who plays both sides learns to answer moves that
-    it would not make, too.
+    With `random_opening` a game begins after up to so many random moves: a policy that plays both sides learns to answer
+    moves that it would not make.
     """
 
     rows: int
