@@ -22,8 +22,8 @@ Board = NDArray[np.int8]  # 0: empty, 1: the first player's, −1: the second's
 class BoardGame(TurnGame):
     """A game on a grid that whoever has `in_a_row` of their own in a line wins.
 
-    With `random_opening` a game begins after up to so many random moves: a policy that plays both sides learns to answer
-    moves that it would not make.
+    With `random_opening` a game begins after up to so many random moves: a policy that plays both sides learns to
+    answer moves that it would not make.
     """
 
     rows: int
@@ -31,9 +31,7 @@ class BoardGame(TurnGame):
     in_a_row: int
     num_actions: int
 
-    def __init__(
-        self, opponent: str | None = None, render_mode: str | None = None, *, random_opening: int = 0
-    ) -> None:
+    def __init__(self, opponent: str | None = None, render_mode: str | None = None, *, random_opening: int = 0) -> None:
         self.render_mode, self.random_opening = render_mode, random_opening
         self.observation_space = spaces.Box(0, 1, (self.rows, self.columns, 2), np.uint8)
         self.action_space = spaces.Discrete(self.num_actions)
