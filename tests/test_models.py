@@ -237,7 +237,7 @@ def sampled_obs(space: gym.Space, rows: int) -> Any:
     return to_tensors(tree_map(lambda *leaves: np.stack(leaves), *samples))
 
 
-@pytest.mark.parametrize("cnn", ["nature", "impala"])
+@pytest.mark.parametrize("cnn", ["nature", "impala", "shallow"])
 @pytest.mark.parametrize("name", OBSERVATION_SPACES)
 def test_every_observation_changes_the_features_of_its_own_row(name: str, cnn: str) -> None:
     obs = sampled_obs(OBSERVATION_SPACES[name], 16)
@@ -275,7 +275,7 @@ def test_discrete_observations_are_one_hot() -> None:
     assert torso(torch.tensor([[4, -1], [6, -2]])).tolist() == [[1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]
 
 
-@pytest.mark.parametrize("cnn", ["nature", "impala"])
+@pytest.mark.parametrize("cnn", ["nature", "impala", "shallow"])
 def test_channels_first_and_last_see_the_same_picture(cnn: str) -> None:
     torsos = []
     for name in ("image-last", "image-first"):

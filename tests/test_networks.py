@@ -61,6 +61,7 @@ def features(space: spaces.Space, torso: nn.Module) -> torch.Tensor:
         ("layer_norm_mlp", VECTOR),
         ("nature_cnn", IMAGE),
         ("impala_cnn", IMAGE),
+        ("shallow_cnn", IMAGE),
         ("grid_cnn", MINIGRID),
         ("grid_cnn", MINATAR),
         ("grid_cnn", spaces.MultiBinary((6, 7))),
@@ -73,7 +74,7 @@ def test_a_torso_has_a_name(name: str, space: spaces.Space) -> None:
 
 
 def test_every_name_was_tried_and_an_unknown_one_has_a_suggestion() -> None:
-    assert set(TORSOS) == {"mlp", "layer_norm_mlp", "nature_cnn", "impala_cnn", "grid_cnn"}
+    assert set(TORSOS) == {"mlp", "layer_norm_mlp", "nature_cnn", "impala_cnn", "shallow_cnn", "grid_cnn"}
     with pytest.raises(ConfigError, match=r"unknown torso 'nature_cn'.*'nature_cnn'"):
         make_torso(IMAGE, torso_options(torso="nature_cn"))
 

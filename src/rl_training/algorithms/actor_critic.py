@@ -24,6 +24,7 @@ from rl_training.envs.types import ImageLayout
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.precision import Precision
 from rl_training.models.seams import OwnNetwork
+from rl_training.models.torsos import CNN
 from rl_training.ops.losses import normalize
 
 
@@ -42,7 +43,7 @@ class PolicyParams(Params):
     adam_eps: PositiveFloat = Field(1e-5, description="added to the optimizer's denominator, RMSprop's too")
     hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the hidden layers for vectors")
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("tanh", description="between the layers of an MLP")
-    cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    cnn: CNN = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     precision: Precision = Field("float32", description=PRECISION)
     torso: OwnNetwork = Field(None, description=TORSO)

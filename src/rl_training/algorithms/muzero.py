@@ -18,6 +18,7 @@ from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.envs.types import ImageLayout
 from rl_training.models.muzero import PlanningModel, Unrolled
 from rl_training.models.seams import OwnNetwork
+from rl_training.models.torsos import CNN
 from rl_training.ops.categorical import cross_entropy
 from rl_training.ops.transforms import signed_hyperbolic
 from rl_training.search.policy import SearchPolicy
@@ -65,7 +66,7 @@ class PlannerParams(ReplayParams):
     max_grad_norm: PositiveFloat = Field(5.0, description="bound on the norm of the gradient")
     adam_eps: PositiveFloat = Field(1e-5, description="added to the optimizer's denominator")
     hidden_sizes: tuple[PositiveInt, ...] = Field((128,), description="of the representation of vectors")
-    cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    cnn: CNN = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     torso: OwnNetwork = Field(None, description=TORSO)
     torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)

@@ -11,6 +11,7 @@ from rl_training.algorithms.replay import ReplayParams
 from rl_training.envs.types import ImageLayout
 from rl_training.models.precision import Precision
 from rl_training.models.seams import OwnNetwork
+from rl_training.models.torsos import CNN
 
 
 class OffPolicyParams(ReplayParams):
@@ -31,7 +32,7 @@ class OffPolicyParams(ReplayParams):
     adam_eps: PositiveFloat = Field(1e-8, description="added to the optimizer's denominator")
     hidden_sizes: tuple[PositiveInt, ...] = Field((256, 256), description="widths of the hidden layers")
     activation: Literal["tanh", "relu", "silu", "elu"] = Field("relu", description="between the layers of an MLP")
-    cnn: Literal["nature", "impala"] = Field("nature", description="convolutional network for images")
+    cnn: CNN = Field("nature", description="convolutional network for images")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     precision: Precision = Field("float32", description=PRECISION)
     torso: OwnNetwork = Field(None, description=TORSO)

@@ -106,7 +106,7 @@ class PPO(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -157,7 +157,7 @@ class PPO(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -215,7 +215,7 @@ class A2C(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -260,7 +260,7 @@ class A2C(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -308,7 +308,7 @@ class TRPO(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -360,7 +360,7 @@ class TRPO(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -417,7 +417,7 @@ class RecurrentPPO(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -473,7 +473,7 @@ class RecurrentPPO(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64,),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -536,7 +536,7 @@ class IMPALA(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -587,7 +587,7 @@ class IMPALA(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -649,7 +649,7 @@ class APPO(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -702,7 +702,7 @@ class APPO(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -768,7 +768,7 @@ class PPG(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -824,7 +824,7 @@ class PPG(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -891,7 +891,7 @@ class GAIL(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
         policy_kwargs: passed to a policy of your own behind the spaces
@@ -950,7 +950,7 @@ class GAIL(Agent):
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'tanh',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -1029,7 +1029,7 @@ class Dreamer(Agent):
         gamma: discount of a step
         gae_lambda: decay of the traces of λ-returns
         horizon: imagined steps
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides; it takes the encoder's place
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides; it takes the encoder's place
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         slow_critic_rate: share by which the slow critic follows in an update
     """
@@ -1122,7 +1122,7 @@ class MuZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
         latent_size: width of a latent vector (default 64), or channels of latent planes (16)
@@ -1179,7 +1179,7 @@ class MuZero(Agent):
         max_grad_norm: float = 5.0,
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
@@ -1233,7 +1233,7 @@ class GumbelMuZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
         latent_size: width of a latent vector (default 64), or channels of latent planes (16)
@@ -1289,7 +1289,7 @@ class GumbelMuZero(Agent):
         max_grad_norm: float = 5.0,
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
@@ -1340,7 +1340,7 @@ class EfficientZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
         latent_size: width of a latent vector (default 64), or channels of latent planes (16)
@@ -1406,7 +1406,7 @@ class EfficientZero(Agent):
         max_grad_norm: float = 5.0,
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
@@ -1469,7 +1469,7 @@ class ScaleZero(Agent):
         hidden_sizes: of the representation of vectors
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         latent: form of latent states: a vector, or planes between residual towers; auto: planes for images and boards, unless a cnn or a torso is named
         latent_size: width of the transformer
@@ -1537,7 +1537,7 @@ class ScaleZero(Agent):
         max_grad_norm: float = 5.0,
         adam_eps: float = 1e-05,
         hidden_sizes: tuple[int, ...] = (128,),
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
@@ -1592,7 +1592,7 @@ class DQN(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         epsilon: chance of an action at random
         epsilon_persistence: chance that an action at random is taken for another step, whatever epsilon is
@@ -1641,7 +1641,7 @@ class DQN(Agent):
         adam_eps: float = 1e-08,
         hidden_sizes: tuple[int, ...] = (64, 64),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -1689,7 +1689,7 @@ class SAC(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         noise_correlation: how much of its exploration noise a step keeps of the step before; 0: white noise
         num_critics: networks that value actions; the least of them counts
@@ -1739,7 +1739,7 @@ class SAC(Agent):
         adam_eps: float = 1e-08,
         hidden_sizes: tuple[int, ...] = (256, 256),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,
@@ -1788,7 +1788,7 @@ class TD3(Agent):
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
-        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
+        torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         noise_correlation: how much of its exploration noise a step keeps of the step before; 0: white noise
         num_critics: networks that value actions; the least of them counts
@@ -1838,7 +1838,7 @@ class TD3(Agent):
         adam_eps: float = 1e-08,
         hidden_sizes: tuple[int, ...] = (256, 256),
         activation: Literal['tanh', 'relu', 'silu', 'elu'] = 'relu',
-        cnn: Literal['nature', 'impala'] = 'nature',
+        cnn: Literal['nature', 'impala', 'shallow'] = 'nature',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         precision: Literal['float32', 'bfloat16', 'auto'] = 'float32',
         torso: Any = None,

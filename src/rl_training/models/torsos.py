@@ -24,12 +24,20 @@ from rl_training.models.mlp import HIDDEN_GAIN, MLP, LayerNormMLP, orthogonal
 from rl_training.models.precision import Precision, in_precision
 from rl_training.models.seams import is_own, make_own, own_name, refuse_missing
 
+CNN = Literal["nature", "impala", "shallow"]
+FEATURES: dict[CNN, int] = {"nature": 512, "impala": 256, "shallow": 256}
+# Channels, kernel and stride of each layer: Mnih et al. (2015), and Mnih et al. (2013), which A3C has too.
+CONVOLUTIONS: dict[CNN, Sequence[tuple[int, int, int]]] = {
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+    "shallow": ((16, 8, 4), (32, 4, 2)),
+}
+
 
 @dataclass(frozen=True)
 class TorsoOptions:
     hidden_sizes: Sequence[int]
     activation: str
-    cnn: Literal["nature", "impala"]
+    cnn: CNN
     image_layout: ImageLayout
     precision: Precision
     torso: Any  # a name, the user's own, a mapping with one of either for each key; None: the space decides
@@ -146,11 +154,11 @@ class ImageTorso(Torso):
         super().__init__()
         self.format = image_format(space, options.image_layout)
         channels, height, width = self.format.shape
-        self.cnn = nature_cnn(channels, height, width) if options.cnn == "nature" else impala_cnn(channels)
+        self.cnn = impala_cnn(channels) if options.cnn == "impala" else plain_cnn(options.cnn, channels, height, width)
         self.precision = options.precision
         with torch.no_grad():
             flat = self.cnn(torch.zeros(1, channels, height, width)).shape[-1]
-        self.out_features = 512 if options.cnn == "nature" else 256
+        self.out_features = FEATURES[options.cnn]
         self.project = orthogonal(nn.Linear(flat, self.out_features), HIDDEN_GAIN)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -160,14 +168,13 @@ class ImageTorso(Torso):
         return features.float()
 
 
-def nature_cnn(channels: int, height: int, width: int) -> nn.Sequential:
-    """Mnih et al. (2015); for images under 36 pixels, kernels that fit them."""
-    kernels = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if min(height, width) >= 36 else ((32, 3, 2), (64, 3, 2), (64, 3, 1))
+def plain_cnn(kind: CNN, channels: int, height: int, width: int) -> nn.Sequential:
+    """The `CONVOLUTIONS` of a kind; images under 36 pixels get kernels that fit them."""
+    fits = min(height, width) >= 36
     layers: list[nn.Module] = []
-    for out_channels, kernel, stride in kernels:
-        padding = 0 if min(height, width) >= 36 else 1
-        conv = nn.Conv2d(channels, out_channels, kernel, stride, padding)
-        layers += [orthogonal(conv, HIDDEN_GAIN), nn.ReLU()]
+    for out_channels, kernel, stride in CONVOLUTIONS[kind]:
+        window = (kernel, stride, 0) if fits else (3, min(stride, 2), 1)
+        layers += [orthogonal(nn.Conv2d(channels, out_channels, *window), HIDDEN_GAIN), nn.ReLU()]
         channels = out_channels
     return nn.Sequential(*layers, nn.Flatten())
 
@@ -243,7 +250,7 @@ def _mlp(space: gym.Space, options: TorsoOptions, kind: type[MLP], **kwargs: Any
     return VectorTorso(space, replace(options, **kwargs), kind=kind)
 
 
-def _cnn(space: gym.Space, options: TorsoOptions, cnn: Literal["nature", "impala"]) -> Torso:
+def _cnn(space: gym.Space, options: TorsoOptions, cnn: CNN) -> Torso:
     if len(space.shape or ()) not in (2, 3):
         raise ConfigError(f"torso {cnn}_cnn takes images, not {space}")
     return ImageTorso(space, replace(options, cnn=cnn))
@@ -258,5 +265,6 @@ TORSOS: dict[str, Callable[..., Any]] = {
     "layer_norm_mlp": partial(_mlp, kind=LayerNormMLP),
     "nature_cnn": partial(_cnn, cnn="nature"),
     "impala_cnn": partial(_cnn, cnn="impala"),
+    "shallow_cnn": partial(_cnn, cnn="shallow"),
     "grid_cnn": _grid,
 }
