@@ -17,7 +17,8 @@ PRECISION = (
 )
 TORSO = (
     "network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), "
-    "module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides"
+    "module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: "
+    "the space decides"
 )
 TORSO_KWARGS = "passed to the torso behind the space; for each key where the torsos are"
 POLICY = "policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs"
