@@ -86,11 +86,13 @@ ON_MEAN: dict[str, OnMean] = {
     "trpo/walker2d": OnMean(3300, "Tianshou 3,827"),
     "trpo/hopper": OnMean(2600, "RL Zoo, one run, 3,618"),
     "recurrent_ppo/pendulum_masked": OnMean(-230, "RL Zoo, one run, −218"),
+    "recurrent_ppo/mountaincar_continuous_masked": OnMean(89, "RL Zoo, one run, 91.5"),
     "appo/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "impala/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "appo/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
     "impala/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
     "gail/hopper": OnMean(2873, "Tianshou 1,761; the bar is 85 % of the expert"),  # who returns 3,380 over 10 episodes
+    "gail/halfcheetah": OnMean(4630, "Tianshou 5,177; the bar is 85 % of the expert"),  # 5,447 over 10 episodes
     "muzero/grid": OnMean(0.7, ""),  # the shortest ways return 0.77
     "gumbel_muzero/grid": OnMean(0.7, ""),
     "efficientzero/grid": OnMean(0.7, ""),

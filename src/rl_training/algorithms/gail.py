@@ -39,6 +39,7 @@ class GAILParams(PPOParams):
     discriminator_batch: PositiveInt = Field(256, description="rows of the expert, and of the policy, in each")
     spectral_norm: bool = Field(True, description="bounds the slope of the discriminator")
     clone_updates: int = Field(0, ge=0, description="behaviour-cloning steps before the first update")
+    clone_learning_rate: PositiveFloat = Field(1e-3, description="step size of behaviour cloning")
     normalize_reward: bool = True
 
     def idle(self) -> dict[str, str]:
@@ -100,7 +101,8 @@ class GAIL(PPO):
     def clone_update(self, batch: Batch) -> UpdateResult:
         """One step of behaviour cloning."""
         loss = behaviour_cloning_loss(self.policy, batch)
-        self.descend_along(loss)
+        rate = self.params.clone_learning_rate
+        self.optimizer.step(loss, learning_rate=rate, max_grad_norm=self.params.max_grad_norm)
         return UpdateResult({"bc_loss": loss.detach()})
 
     @torch.no_grad()

@@ -922,6 +922,7 @@ class GAIL(Agent):
         discriminator_batch: rows of the expert, and of the policy, in each
         spectral_norm: bounds the slope of the discriminator
         clone_updates: behaviour-cloning steps before the first update
+        clone_learning_rate: step size of behaviour cloning
     """
 
     algo: ClassVar[str]
@@ -998,6 +999,7 @@ class GAIL(Agent):
         discriminator_batch: int = 256,
         spectral_norm: bool = True,
         clone_updates: int = 0,
+        clone_learning_rate: float = 0.001,
         **run: Unpack[RunKeys],
     ) -> None: ...
 
