@@ -113,6 +113,16 @@ def test_the_deviation_begins_where_it_is_said_to_and_depends_on_the_state() -> 
     assert not [name for name, _ in head.named_parameters() if "log_std" in name]
 
 
+@pytest.mark.parametrize("options", [{}, {"squash_actions": True}, {"state_dependent_std": True}, OPTIONS])
+def test_a_widened_head_has_the_deviation_asked_for_and_its_old_means(options: dict[str, bool]) -> None:
+    head, features = make_head(BOX, 8, **options), torch.randn(5, 8)
+    before = head(features)
+    head.widen(-1.5)
+    mean, log_std = head(features).chunk(2, dim=-1)
+    torch.testing.assert_close(mean, before.chunk(2, dim=-1)[0])
+    assert (log_std == -1.5).all()
+
+
 def test_a_deviation_has_bounds() -> None:
     head = make_head(BOX, 1, log_std_init=50.0, state_dependent_std=True)
     assert head(torch.zeros(1, 1))[0, 2:].tolist() == [2.0, 2.0]

@@ -111,6 +111,7 @@ def test_cloning_normalises_by_the_expert_and_drops_the_rollout_of_the_policy_be
     learner, rollout = imitation(tmp_path, clone_updates=5, normalize_obs=True)
     metrics = [result.metrics for result in learner.learn(rollout)]
     assert [set(row) for row in metrics] == [{"bc_loss"}] * 5
+    assert learner.algorithm.policy.head.log_std.tolist() == [1.5]  # as in the beginning
     normalizer = learner.algorithm.policy.normalizer
     torch.testing.assert_close(normalizer(learner.expert.obs).std(0), torch.ones(1), atol=0.05, rtol=0)
     assert "policy_loss" in [result.metrics for result in learner.learn(rollout)][-1]

@@ -52,6 +52,9 @@ class ActionHead(nn.Module):
         """KL(old ‖ new) for each row."""
         raise NotImplementedError
 
+    def widen(self, log_std: float) -> None:
+        """Gives samples of Box actions this deviation, and leaves their means alone."""
+
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         return actions
 
@@ -194,6 +197,10 @@ class GaussianHead(ActionHead):
         mean = F.linear(features, self.linear.weight, self.linear.bias)
         return torch.cat([mean, self.log_std.expand_as(mean)], dim=-1)
 
+    @torch.no_grad()
+    def widen(self, log_std: float) -> None:
+        self.log_std.fill_(log_std)
+
     def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
         mean, log_std = dist.chunk(2, dim=-1)
         noise = torch.empty_like(mean).normal_(generator=generator)
@@ -235,6 +242,11 @@ class StateGaussianHead(GaussianHead):
         self.linear = orthogonal(nn.Linear(in_features, 2 * size), POLICY_GAIN)
         nn.init.constant_(self.linear.bias[size:], float(log_std_init))
 
+    @torch.no_grad()
+    def widen(self, log_std: float) -> None:
+        self.linear.weight[self.scale.size :].zero_()
+        self.linear.bias[self.scale.size :].fill_(log_std)
+
     def forward(self, features: Tensor) -> Tensor:
         mean, log_std = self.linear(features).chunk(2, dim=-1)
         return torch.cat([mean, log_std.clamp(*LOG_STD_BOUNDS)], dim=-1)
@@ -264,6 +276,9 @@ class SquashedHead(ActionHead):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.gaussian(features)
+
+    def widen(self, log_std: float) -> None:
+        self.gaussian.widen(log_std)
 
     def sample(self, dist: Tensor, generator: torch.Generator | None) -> Tensor:
         return self.gaussian.sample(dist, generator)

@@ -74,6 +74,9 @@ class GAILLearner(PPOLearner):
             self.algorithm.policy.update_statistics(self.expert.obs)
         for _ in range(self.params.clone_updates):
             yield self.algorithm.clone_update(self.own_terms(self.expert_rows()))
+        if self.params.clone_updates:
+            # A clone is so certain of its actions that PPO's first steps would be too large for it.
+            self.algorithm.policy.head.widen(self.params.log_std_init)
         self.started = True
 
     def discriminate(self, rollout: Rollout) -> Iterator[UpdateResult]:
