@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.kernels.compiled_nets import linear
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.kernels.tools.compiled import compiled, inlined
 
@@ -48,12 +49,7 @@ def activate(product: Bits | None, bias: Floats, hidden: Floats, bits: Bits | No
 def last_outputs(hidden: Floats, weight: Floats, bias: Floats) -> Floats:
     """The outputs `[K, N]` of the linear layer on the hidden ones."""
     outputs = np.empty((len(bias), len(hidden)), dtype=np.float32)
-    for row in range(len(hidden)):
-        for k in range(len(bias)):
-            total = ZERO
-            for j in range(weight.shape[1]):
-                total += weight[k, j] * hidden[row, j]
-            outputs[k, row] = total + bias[k]
+    linear(hidden, weight, bias, outputs)
     return outputs
 
 
