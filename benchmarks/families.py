@@ -266,6 +266,16 @@ SAC_SBX, TD3_SBX = (
     for family in (SAC, TD3)
 )
 
+SAC_BFLOAT16, TD3_BFLOAT16, SAC_SBX_BFLOAT16, TD3_SBX_BFLOAT16 = (
+    replace(
+        family,
+        name=f"{family.name}_bfloat16",
+        ours=lambda envs: {**SAC.ours(envs), "precision": "bfloat16"},  # TD3's are the same
+        our_note=PPO_PONG_BFLOAT16.our_note,
+    )
+    for family in (SAC, TD3, SAC_SBX, TD3_SBX)
+)
+
 DQN = Family(
     name="dqn",
     algo="dqn",
@@ -313,6 +323,10 @@ _ALL = (
     SAC_SBX,
     TD3,
     TD3_SBX,
+    SAC_BFLOAT16,
+    SAC_SBX_BFLOAT16,
+    TD3_BFLOAT16,
+    TD3_SBX_BFLOAT16,
     DQN,
 )
 FAMILIES = {family.name: family for family in _ALL}

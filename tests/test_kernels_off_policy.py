@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,21 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from conformance import leaves
+from conformance import StopAtCheckpoint, differences, leaves, small_config, train_state
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.dqn import DQN, DQNParams
 from rl_training.algorithms.params import LiveParams
 from rl_training.algorithms.sac import SACParams
 from rl_training.algorithms.td3 import TD3Params
 from rl_training.envs.types import Spaces
-from rl_training.kernels import using
+from rl_training.experiment.checkpointing import load_checkpoint
+from rl_training.kernels import Mode, using
+from rl_training.kernels.actors import ArrayActor
 from rl_training.kernels.critics import array_critics
 from rl_training.kernels.q_learning import array_net
 from rl_training.models.q_network import QNetwork
 from rl_training.runtime.dqn_trainer import DQNLearner
+from rl_training.runtime.manager import resume_run
 from rl_training.runtime.sac_trainer import SACLearner
 from rl_training.runtime.td3_trainer import TD3Learner
 
@@ -54,20 +58,22 @@ def in_parts(rows: dict[str, Any]) -> dict[str, Any]:
     return rows | parted
 
 
-def assert_updates_agree(plain: Algorithm, fast: Algorithm, batches: list[dict[str, Tensor]]) -> None:
-    """Five updates of both: metrics, errors, and all that a checkpoint would hold."""
+def assert_updates_agree(
+    plain: Algorithm, fast: Algorithm, batches: list[dict[str, Tensor]], *, rtol: float = 1e-4, atol: float = 1e-5
+) -> None:
+    """Updates of both: metrics, errors, and all that a checkpoint would hold."""
     for rows in batches:
         expected = plain.update(rows)
         with using("auto"):
             found = fast.update(rows)
         assert expected.metrics.keys() == found.metrics.keys()
         for name, value in expected.metrics.items():
-            assert float(found.metrics[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-5), name
-        torch.testing.assert_close(found.errors, expected.errors, rtol=1e-4, atol=1e-5)  # type: ignore[attr-defined]
+            assert float(found.metrics[name]) == pytest.approx(float(value), rel=rtol, abs=atol), name
+        torch.testing.assert_close(found.errors, expected.errors, rtol=rtol, atol=atol)  # type: ignore[attr-defined]
     ours, theirs = leaves(fast.state_dict()), leaves(plain.state_dict())
     assert ours.keys() == theirs.keys()
     for name, leaf in theirs.items():
-        np.testing.assert_allclose(np.asarray(ours[name]), np.asarray(leaf), rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(np.asarray(ours[name]), np.asarray(leaf), rtol=rtol, atol=atol, err_msg=name)
 
 
 @pytest.mark.parametrize("options", [{}, {"double": False}, {"activation": "tanh"}, {"max_grad_norm": 0.1}])
@@ -143,6 +149,50 @@ def test_updates_through_critics_agree(algo: str, options: dict[str, Any]) -> No
     actions = [2.0 * torch.rand(8, 2, generator=torch.Generator().manual_seed(i)) - 1.0 for i in range(5)]
     batches = [batch(taken, i) for i, taken in enumerate(actions)]
     assert_updates_agree(continuous(algo, **options), continuous(algo, **options), batches)
+
+
+@pytest.mark.parametrize("algo", CONTINUOUS)
+@pytest.mark.parametrize("options", [{"hidden_sizes": (32, 32)}, {"hidden_sizes": (16, 8, 24), "num_critics": 3}])
+def test_updates_in_bfloat16_agree(algo: str, options: dict[str, Any]) -> None:
+    """But where a sum that was rounded otherwise falls to another of bfloat16's numbers, 2⁻⁸ of it away."""
+    batches = [batch(2.0 * torch.rand(64, 2) - 1.0, i) for i in range(4)]
+    algorithms = [continuous(algo, precision="bfloat16", **options) for _ in range(2)]
+    assert all(array_critics(algorithm.critics) is not None for algorithm in algorithms)
+    assert_updates_agree(*algorithms, batches, rtol=2**-7, atol=2e-4)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+@pytest.mark.parametrize("algo", CONTINUOUS)
+def test_bfloat16_is_what_lies_between_hidden_layers(algo: str, kernels: Mode) -> None:
+    rows = batch(2.0 * torch.rand(64, 2) - 1.0, 0)
+
+    def errors(**params: Any) -> Tensor:
+        with using(kernels):
+            return continuous(algo, **params).update(rows).errors
+
+    full, low = (errors(hidden_sizes=(32, 32), precision=precision) for precision in ("float32", "bfloat16"))
+    torch.testing.assert_close(low, full, rtol=0.0, atol=0.02)
+    assert not torch.equal(low, full)
+    full, low = (errors(hidden_sizes=(32,), precision=precision) for precision in ("float32", "bfloat16"))
+    assert torch.equal(low, full)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+@pytest.mark.parametrize("algo", CONTINUOUS)
+def test_a_run_in_bfloat16_resumes_exactly(algo: str, kernels: str, tmp_path: Path) -> None:
+    given = {"precision": "bfloat16", "hidden_sizes": [16, 16]}
+    config = small_config(algo, tmp_path, kernels=kernels, checkpoint_interval=128, eval_episodes=0, algo_kwargs=given)
+    _, uninterrupted = train_state(config)
+    run_dir, _ = train_state(config, callbacks=[StopAtCheckpoint()])
+    resume_run(run_dir)
+    assert differences(uninterrupted, load_checkpoint(run_dir)) == []
+
+
+@pytest.mark.parametrize("sizes", [(), (8,)])
+@pytest.mark.parametrize("algo", CONTINUOUS)
+def test_networks_without_hidden_layers_take_the_plain_path(algo: str, sizes: tuple[int, ...]) -> None:
+    algorithm = continuous(algo, hidden_sizes=sizes)
+    assert (array_critics(algorithm.critics) is None) == (ArrayActor.of(algorithm.policy) is None) == (not sizes)
 
 
 @pytest.mark.parametrize("algo", CONTINUOUS)

@@ -6,7 +6,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from rl_training.algorithms.params import IMAGE_LAYOUT, PRECISION, TORSO, TORSO_KWARGS, idle_beside_own
+from rl_training.algorithms.params import (
+    CRITICS_PRECISION,
+    IMAGE_LAYOUT,
+    PRECISION,
+    TORSO,
+    TORSO_KWARGS,
+    idle_beside_own,
+)
 from rl_training.algorithms.replay import ReplayParams
 from rl_training.envs.types import ImageLayout
 from rl_training.models.precision import Precision
@@ -54,6 +61,7 @@ class CriticParams(OffPolicyParams):
     noise_correlation: float = Field(
         0.0, ge=0, lt=1, description="how much of its exploration noise a step keeps of the step before; 0: white noise"
     )
+    precision: Precision = Field("float32", description=CRITICS_PRECISION)
     num_critics: PositiveInt = Field(2, description="networks that value actions; the least of them counts")
     policy_interval: PositiveInt = Field(1, description="updates of the critics for each of the policy")
     num_quantiles: PositiveInt = Field(1, description="of each critic; 1: it learns the mean of the return alone")
@@ -74,7 +82,8 @@ class CriticParams(OffPolicyParams):
 
     def idle(self) -> dict[str, str]:
         """The layers of the critics follow the torso, whose own it is."""
-        others = {name: why for name, why in super().idle().items() if name not in ("hidden_sizes", "activation")}
+        of_critics = ("hidden_sizes", "activation", "precision")
+        others = {name: why for name, why in super().idle().items() if name not in of_critics}
         mean_alone = {"dropped_quantiles": "with num_quantiles 1"} if self.num_quantiles == 1 else {}
         without_target = dict.fromkeys(self.of_targets, "with batch_renorm") if self.batch_renorm else {}
         return others | mean_alone | without_target

@@ -15,6 +15,10 @@ PRECISION = (
     "of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; "
     "auto: where it has it"
 )
+CRITICS_PRECISION = (
+    "of the CNN for images and of the products between hidden layers, whose weights stay float32: bfloat16 is quicker "
+    "where the processor has it, and coarser; auto: where it has it"
+)
 TORSO = (
     "network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), "
     "module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: "

@@ -21,6 +21,7 @@ class TargetNetwork(Stateful, Generic[NetworkT]):
 
     def __init__(self, original: NetworkT) -> None:
         self.network = copy.deepcopy(original).requires_grad_(False)
+        self._parameters = tuple(self.network.parameters())
         self.age = 0  # updates of the original since the last copy
 
     def copy_every(self, interval: int, original: NetworkT) -> None:
@@ -40,5 +41,4 @@ class TargetNetwork(Stateful, Generic[NetworkT]):
     @torch.no_grad()
     def average(self, rate: float, original: NetworkT) -> None:
         """Moves by a share of the way to the original; to be called after each of its updates."""
-        ours, theirs = (tuple(network.parameters()) for network in (self.network, original))
-        torch._foreach_lerp_(ours, theirs, rate)
+        torch._foreach_lerp_(self._parameters, tuple(original.parameters()), rate)

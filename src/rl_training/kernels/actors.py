@@ -1,4 +1,4 @@
-"""The actors of SAC and TD3 in NumPy: actions, and the gradients of what is made of them."""
+"""The actors of SAC and TD3 without autograd: actions, and the gradients of what is made of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from rl_training.kernels.nets import ArrayNet
+from rl_training.kernels import compiled_actors
+from rl_training.kernels.dense import DenseNet, of_linear, place
 from rl_training.kernels.policies import is_own_torso
 from rl_training.kernels.tools.arrays import Floats
 from rl_training.models.actors import Actor, GaussianActor, PointActor
-from rl_training.models.heads import HALF_LOG_2PI
-from rl_training.models.squashed import LOG_STD_HIGH, LOG_STD_LOW
-
-LOG_2 = np.float32(np.log(2.0))
+from rl_training.models.precision import is_bfloat16
 
 
 class Sampled(NamedTuple):
@@ -29,24 +27,12 @@ class Sampled(NamedTuple):
 
 
 def sample_squashed(outputs: Floats, generator: torch.Generator) -> Sampled:
-    """The tanh of a Gaussian, with log-densities in [−1, 1]."""
-    mean, log_std = np.split(outputs, 2)
-    log_std = log_std.clip(LOG_STD_LOW, LOG_STD_HIGH)
-    noise = torch.empty(mean.T.shape).normal_(generator=generator).numpy().T
-    raw = mean + np.exp(log_std) * noise
-    slopes = 2.0 * (LOG_2 - raw - np.logaddexp(np.float32(0.0), -2.0 * raw))
-    logprobs = -(0.5 * noise * noise + log_std + np.float32(HALF_LOG_2PI) + slopes).sum(0)
-    return Sampled(np.ascontiguousarray(np.tanh(raw).T), logprobs, outputs, noise)
+    noise = torch.empty(outputs.shape[1], len(outputs) // 2).normal_(generator=generator).numpy()
+    return Sampled(*compiled_actors.squashed(outputs, noise), outputs, noise)
 
 
 def squashed_gradient(sampled: Sampled, to_actions: Floats, to_logprob: np.float32) -> Floats:
-    """The outputs' gradients: log-densities change with the raw sample by 2 tanh, and with log_std by −1."""
-    actions = sampled.actions.T
-    to_raw = to_actions.T * (1.0 - actions * actions) + to_logprob * 2.0 * actions
-    log_std = np.split(sampled.outputs, 2)[1]
-    inside = (log_std >= LOG_STD_LOW) & (log_std <= LOG_STD_HIGH)
-    std = np.exp(log_std.clip(LOG_STD_LOW, LOG_STD_HIGH))
-    return np.concatenate([to_raw, (to_raw * std * sampled.noise - to_logprob) * inside])
+    return compiled_actors.squashed_gradient(sampled.outputs, sampled.noise, sampled.actions, to_actions, to_logprob)
 
 
 def sample_point(outputs: Floats, generator: torch.Generator) -> Sampled:
@@ -55,32 +41,35 @@ def sample_point(outputs: Floats, generator: torch.Generator) -> Sampled:
 
 
 def point_gradient(sampled: Sampled, to_actions: Floats, to_logprob: np.float32) -> Floats:
-    return np.ascontiguousarray((to_actions * (1.0 - sampled.actions * sampled.actions)).T)
+    return compiled_actors.point_gradient(sampled.actions, to_actions)
 
 
 class ArrayActor:
-    """The actor as functions of arrays."""
+    """The actor as functions of its network's inputs."""
 
     def __init__(self, actor: Actor) -> None:
         self.modules = tuple(actor._modules.values())
-        self.net = ArrayNet(actor.torso.mlp, actor.last)
+        self.place = place(actor.last)
+        mlp = actor.torso.mlp
+        layers = [of_linear(layer) for layer in (*mlp.layers, actor.last)]
+        self._net = DenseNet(layers, in_bfloat16=is_bfloat16(mlp.precision, "cpu"))
         self._sample, self._gradient = ARRAY_ACTORS[type(actor)]
 
     @classmethod
     def of(cls, actor: Actor) -> ArrayActor | None:
-        """The actor's twin, if its torso is a plain MLP of numbers."""
+        """The actor's twin, if its torso is a plain MLP of numbers with ReLU."""
         known = _ARRAY_ACTORS.get(actor)
-        if known is None or known.modules != tuple(actor._modules.values()):
-            if not is_own_torso(actor.torso):
+        if known is None or known.modules != tuple(actor._modules.values()) or known.place != place(actor.last):
+            if not is_own_torso(actor.torso) or not actor.torso.mlp.layers or actor.torso.mlp.activation != "relu":
                 return None
             known = _ARRAY_ACTORS[actor] = cls(actor)
         return known
 
     def sample(self, obs: Floats, generator: torch.Generator) -> Sampled:
-        return self._sample(self.net.forward(obs), generator)
+        return self._sample(self._net.forward(obs), generator)
 
     def write_gradients(self, sampled: Sampled, to_actions: Floats, to_logprob: np.float32) -> None:
-        self.net.backward(self._gradient(sampled, to_actions, to_logprob))
+        self._net.write_gradients(self._gradient(sampled, to_actions, to_logprob))
 
 
 ARRAY_ACTORS: dict[type, tuple[Callable[..., Sampled], Callable[..., Floats]]] = {

@@ -89,8 +89,13 @@ def forward(x: Floats, weights: Arrays, biases: Arrays, is_tanh: bool, layers: A
                 for j in range(len(bias)):
                     layer[row, j] = max(layer[row, j] + bias[j], ZERO)
         below = layer
-    weight, bias = weights[-1], biases[-1]
-    for row in range(len(x)):
+    linear(below, weights[-1], biases[-1], outputs)
+
+
+@inlined
+def linear(below: Floats, weight: Floats, bias: Floats, outputs: Floats) -> None:
+    """Writes the outputs `[K, N]` of a linear layer of few."""
+    for row in range(len(below)):
         for k in range(len(bias)):
             total = ZERO
             for j in range(weight.shape[1]):

@@ -21,6 +21,7 @@ from rl_training.models.actor_critic import Acted
 from rl_training.models.exploration import ExplorationNoise, as_uniform
 from rl_training.models.heads import CategoricalHead
 from rl_training.models.masking import ObsView
+from rl_training.models.mlp import MLP
 from rl_training.models.squashed import SquashedGaussian, bounded_scale
 from rl_training.models.torsos import TorsoOptions, make_torso
 
@@ -36,6 +37,9 @@ class Actor(nn.Module):
         super().__init__()
         self.view = ObsView(spaces)
         self.torso = make_torso(self.view.space, torso)
+        for module in self.torso.modules():
+            if isinstance(module, MLP):
+                module.precision = torso.precision
 
     @property
     @abstractmethod

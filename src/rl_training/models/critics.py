@@ -16,6 +16,7 @@ from rl_training.data.trees import Tree, tree_map
 from rl_training.envs.types import Spaces
 from rl_training.models.masking import ObsView
 from rl_training.models.mlp import ACTIVATIONS
+from rl_training.models.precision import Precision, product
 from rl_training.models.torsos import TorsoOptions, make_torso
 
 
@@ -32,14 +33,17 @@ class CriticOptions:
 class EnsembleLinear(nn.Module):
     """`[E, N, in]` → `[E, N, out]`, each member initialised as torch's `Linear` is."""
 
-    def __init__(self, members: int, in_features: int, out_features: int) -> None:
+    def __init__(self, members: int, in_features: int, out_features: int, *, precision: Precision = "float32") -> None:
         super().__init__()
+        self.precision = precision
         bound = in_features**-0.5
         self.weight = nn.Parameter(torch.empty(members, in_features, out_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(members, 1, out_features).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, x, self.weight)
+        if self.precision == "float32":
+            return torch.baddbmm(self.bias, x, self.weight)
+        return product(x, self.weight, self.precision) + self.bias
 
 
 class EnsembleNorm(nn.Module):
@@ -100,7 +104,7 @@ class Critics(nn.Module):
 
     Hidden layers may have dropout, drawn from the generator that a call gives, and layer norm (DroQ's order: linear,
     dropout, norm, activation), or CrossQ's batch renormalisation of the input and after every activation. Images go
-    through one CNN that all critics share.
+    through one CNN that all critics share. The products between hidden layers are in the torso's precision.
     """
 
     def __init__(self, spaces: Spaces, options: CriticOptions) -> None:
@@ -113,7 +117,12 @@ class Critics(nn.Module):
         inputs = self.torso.out_features + (math.prod(spaces.action.shape or ()) if self.takes_actions else 0)
         members = options.num_critics
         widths = [inputs, *options.torso.hidden_sizes]
-        self.layers = nn.ModuleList(EnsembleLinear(members, n_in, n_out) for n_in, n_out in pairwise(widths))
+        self.precision: Precision = options.torso.precision
+        precisions: list[Precision] = ["float32", *[self.precision] * len(widths)]
+        self.layers = nn.ModuleList(
+            EnsembleLinear(members, n_in, n_out, precision=precision)
+            for (n_in, n_out), precision in zip(pairwise(widths), precisions, strict=False)
+        )
         self.last = EnsembleLinear(members, widths[-1], self.outputs[0] * self.outputs[1])
         norms = (EnsembleNorm(members, width) for width in widths[1:])
         self.norms = nn.ModuleList(norms) if options.layer_norm else None

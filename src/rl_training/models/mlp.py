@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from rl_training.models.precision import Precision, product
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -31,6 +33,8 @@ def orthogonal(layer: LayerT, gain: float) -> LayerT:
 class MLP(nn.Module):
     """Linear layers with an activation after each; `out_features` is the width of the last."""
 
+    precision: Precision = "float32"  # of the products between hidden layers
+
     def __init__(self, in_features: int, hidden_sizes: Sequence[int], activation: str) -> None:
         super().__init__()
         widths = [in_features, *hidden_sizes]
@@ -40,9 +44,16 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         activate = ACTIVATIONS[self.activation]
-        for layer in self.layers:
-            x = activate(layer(x))
+        for index in range(len(self.layers)):
+            x = activate(self.linear(index, x))
         return x
+
+    def linear(self, index: int, x: Tensor) -> Tensor:
+        """The outputs of one layer, before its activation."""
+        layer: Any = self.layers[index]
+        if index == 0 or self.precision == "float32":
+            return layer(x)
+        return product(x, layer.weight.t(), self.precision) + layer.bias
 
 
 class LayerNormMLP(MLP):
@@ -54,6 +65,6 @@ class LayerNormMLP(MLP):
 
     def forward(self, x: Tensor) -> Tensor:
         activate = ACTIVATIONS[self.activation]
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            x = activate(norm(layer(x)))
+        for index, norm in enumerate(self.norms):
+            x = activate(norm(self.linear(index, x)))
         return x

@@ -34,6 +34,7 @@ class OffPolicyLearner(ReplayLearner):
     controls: ClassVar[tuple[Control, ...]] = (LEARNING_RATE, REPLAY_RATIO, GAMMA, TAU, PRIORITY_BETA, HER_RATIO)
     reads = ()
     priority_alpha = "priority_alpha"
+    mlps_have_precision: ClassVar[bool] = False  # or CNNs alone
     params: OffPolicyParams
     algorithm: Any
     _can_draw = False
@@ -42,7 +43,8 @@ class OffPolicyLearner(ReplayLearner):
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
         seen = seen_space(spaces)
-        return idle_beside_cnn(seen, "activation") | idle_without_cnn(seen) | cls.idle_without_goals(spaces)
+        without_cnn = {} if cls.mlps_have_precision else idle_without_cnn(seen)
+        return idle_beside_cnn(seen, "activation") | without_cnn | cls.idle_without_goals(spaces)
 
     @classmethod
     def idle_without_goals(cls, spaces: Spaces) -> dict[str, str]:

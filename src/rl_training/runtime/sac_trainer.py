@@ -20,6 +20,7 @@ from rl_training.runtime.off_policy_learner import OffPolicyLearner
 class SACLearner(OffPolicyLearner):
     Params: ClassVar[type[SACParams]] = SACParams
     controls = (*OffPolicyLearner.controls, SAC_ENT_COEF, TARGET_ENTROPY)
+    mlps_have_precision = True
     params: SACParams
     algorithm: SAC
 

@@ -17,6 +17,7 @@ from rl_training.runtime.off_policy_learner import OffPolicyLearner
 class TD3Learner(OffPolicyLearner):
     Params: ClassVar[type[TD3Params]] = TD3Params
     controls = (*OffPolicyLearner.controls, EXPLORATION_NOISE, TARGET_NOISE)
+    mlps_have_precision = True
     params: TD3Params
     algorithm: TD3
 
