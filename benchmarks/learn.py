@@ -111,7 +111,7 @@ ON_MEAN: dict[str, OnMean] = {
 }
 PRESETS = (*BARS, *ON_MEAN)
 COSTLY = ("muzero/tictactoe", "gumbel_muzero/tictactoe", *(preset for preset in PRESETS if preset.endswith("/grid")))
-LONG = ("ppo/pong",)  # an hour
+LONG = ("ppo/pong",)  # hours
 _writing = threading.Lock()
 
 
