@@ -31,8 +31,8 @@ MUTANTS = [
     Mutant(
         "IMPALA moves the observation statistics before its updates",
         "runtime/impala_trainer.py",
-        "        for _ in range(self.params.update_epochs):\n",
-        "        self.update_statistics(rollout)\n        for _ in range(self.params.update_epochs):\n",
+        "        epochs = range(self.params.update_epochs)\n",
+        "        self.update_statistics(rollout)\n        epochs = range(self.params.update_epochs)\n",
         (f"{STATISTICS}[impala]",),
     ),
     Mutant(
@@ -66,11 +66,8 @@ MUTANTS = [
     Mutant(
         "IMPALA's bootstrap values are those before the first update",
         "runtime/impala_trainer.py",
-        "        for _ in range(self.params.update_epochs):\n            for part in self.parts(rollout):\n"
-        "                yield self.update(self.batch(part))\n",
-        "        epochs = range(self.params.update_epochs)\n"
-        "        for batch in [self.batch(part) for _ in epochs for part in self.parts(rollout)]:\n"
-        "            yield self.update(batch)\n",
+        "self.until_far(self.batch(part) for _ in epochs for part in self.parts(rollout))",
+        "self.until_far([self.batch(part) for _ in epochs for part in self.parts(rollout)])",
         IMPALA,
     ),
     Mutant(
@@ -188,7 +185,7 @@ MUTANTS = [
     ),
     Mutant(
         "PPO does not stop at target_kl",
-        "runtime/ppo_trainer.py",
+        "runtime/actor_critic_learner.py",
         'result.metrics["approx_kl"] > self.params.target_kl',
         'result.metrics["approx_kl"] > 1e9',
         PPO,
