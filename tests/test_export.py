@@ -57,6 +57,14 @@ def test_exploring_takes_as_many_chances_whatever_they_are() -> None:
     agent.close()
 
 
+@pytest.mark.parametrize("suffix", [".onnx", ".safetensors"])
+def test_a_policy_in_bfloat16_is_exported_in_float32_and_stays_as_it_is(suffix: str, tmp_path: Path) -> None:
+    agent = SAC("Pendulum-v1", num_envs=2, hidden_sizes=(16, 16), precision="bfloat16")
+    assert agent.export(tmp_path / f"policy{suffix}", observations=20).equal == 20
+    assert agent.policy.torso.mlp.precision == "bfloat16"
+    agent.close()
+
+
 @pytest.mark.parametrize(("kind", "deterministic"), [("lstm", True), ("masks", False)])
 def test_onnx_runs_the_policy_without_torch(kind: str, deterministic: bool, tmp_path: Path) -> None:
     agent, path = AGENTS[kind](), tmp_path / "policy.onnx"

@@ -18,11 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_training.data.trees import Tree, to_observations
 from rl_training.errors import ConfigError, RLTrainingError, import_extra
 from rl_training.experiment.files import refuse_unwritable
+from rl_training.models.mlp import MLP
+from rl_training.models.torsos import ImageTorso
 from rl_training.runtime.collector import restarted
 from rl_training.runtime.session import Session
 from rl_training.runtime.stopping import active
@@ -32,6 +34,7 @@ SUFFIXES = (".onnx", ".pt2", ".safetensors")
 CHECKED_OBSERVATIONS = 1000
 CHECKED_AT_ONCE = 8  # environments
 TOLERANCE = 1e-4  # of numbers, relative to the largest; rounding in another order of the same sums
+WITH_PRECISION = (MLP, ImageTorso)  # networks that may compute in bfloat16
 SHARE_OF_TIES = 1e-2  # observations at which such rounding may decide a choice, of an action or within a memory
 
 Run = Callable[[tuple[Tensor, ...]], list[NDArray[Any]]]  # what was opened again: a graph's inputs → its outputs
@@ -71,7 +74,8 @@ def export_policy(
         raise ConfigError(f"observations: at least 1 to compare on, got {observations}")
     refuse_unwritable(output)
     session.move_controls()
-    graphs = graphs_of(session.policy, session.spaces, deterministic=deterministic)
+    policy = _in_float32(session.policy)
+    graphs = graphs_of(policy, session.spaces, deterministic=deterministic)
     note = _note(session, deterministic=deterministic)
     if output.suffix == ".safetensors":
         files: tuple[Path, ...] = (output,)
@@ -84,9 +88,21 @@ def export_policy(
     with torch.no_grad(), active().interruptible():
         for asked in _real_inputs(session, graphs, observations):
             for name, inputs in asked.items():
-                expected = [np.asarray(part) for part in _on_cpu(graphs[name].expected(session.policy, inputs))]
+                expected = [np.asarray(part) for part in _on_cpu(graphs[name].expected(policy, inputs))]
                 check.compare(graphs[name], expected, runs[name](inputs))
     return check.passed(files, graphs)
+
+
+def _in_float32(policy: Any) -> Any:
+    """The policy, or a copy where it computes in bfloat16, whose products other runtimes may not know."""
+    modules = policy.modules() if isinstance(policy, nn.Module) else ()
+    if not any(isinstance(module, WITH_PRECISION) and module.precision != "float32" for module in modules):
+        return policy
+    copied = copy.deepcopy(policy)
+    for module in copied.modules():
+        if isinstance(module, WITH_PRECISION):
+            module.precision = "float32"
+    return copied
 
 
 def _note(session: Session, *, deterministic: bool) -> dict[str, str]:
