@@ -120,6 +120,8 @@ def test_games_begin_after_up_to_as_many_random_moves_as_asked_for_and_are_not_o
         assert info["to_play"] == pieces % 2
         lengths.add(pieces)
     assert lengths == set(range(7))
+    with pytest.raises(ConfigError, match="random_opening: from 0"):
+        TicTacToe(random_opening=-1)
 
 
 def test_a_perfect_player_never_loses_and_draws_against_itself() -> None:

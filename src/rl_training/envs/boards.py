@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rl_training.envs.opponents import Opponent, make_opponent, play_randomly
 from rl_training.envs.turns import TurnGame
+from rl_training.errors import ConfigError
 
 Board = NDArray[np.int8]  # 0: empty, 1: the first player's, −1: the second's
 
@@ -32,6 +33,8 @@ class BoardGame(TurnGame):
     num_actions: int
 
     def __init__(self, opponent: str | None = None, render_mode: str | None = None, *, random_opening: int = 0) -> None:
+        if not 0 <= random_opening < self.rows * self.columns:
+            raise ConfigError(f"random_opening: from 0 to one less than the board has cells, got {random_opening}")
         self.render_mode, self.random_opening = render_mode, random_opening
         self.observation_space = spaces.Box(0, 1, (self.rows, self.columns, 2), np.uint8)
         self.action_space = spaces.Discrete(self.num_actions)
