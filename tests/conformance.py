@@ -68,7 +68,7 @@ SMALL: dict[str, dict[str, Any]] = {
             "discriminator_batch": 32,
         },
     },
-    "impala": {"num_envs": 4, "algo_kwargs": {"rollout_steps": 16, "num_minibatches": 4}},
+    "impala": {"num_envs": 4, "algo_kwargs": {"rollout_steps": 16, "num_minibatches": 2, "update_epochs": 2}},
     "appo": {
         "num_envs": 4,
         "algo_kwargs": {"rollout_steps": 16, "num_minibatches": 2, "update_epochs": 2, "target_update_interval": 3},

@@ -20,7 +20,7 @@ def test_the_schedule_is_applied_and_logged(control: str, start: float, end: flo
 
 
 def test_synchronous_collection_has_no_lag_and_only_ratios_of_one(tmp_path: Path) -> None:
-    run_dir, _ = train_state(small_config("impala", tmp_path, algo_kwargs={"num_minibatches": 1}))
+    run_dir, _ = train_state(small_config("impala", tmp_path, algo_kwargs={"num_minibatches": 1, "update_epochs": 1}))
     for row in training_rows(run_dir):
         assert row["policy_lag"] == 0.0
         assert row["rho_mean"] == pytest.approx(1.0, abs=1e-6)
