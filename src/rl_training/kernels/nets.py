@@ -18,7 +18,7 @@ def _tanh(x: Floats) -> None:
     np.tanh(x, out=x)
 
 
-def relu(x: Floats) -> None:
+def _relu(x: Floats) -> None:
     """Compares with a row of zeros, which takes NumPy half the time of a comparison with one number."""
     np.maximum(x, np.zeros(x.shape[-1], dtype=x.dtype), out=x)
 
@@ -33,7 +33,7 @@ def _relu_slope(y: Floats, out: Floats) -> None:
     np.greater(y, 0.0, out=out)
 
 
-ARRAY_ACTIVATIONS = {"tanh": (_tanh, _tanh_slope), "relu": (relu, _relu_slope)}
+ARRAY_ACTIVATIONS = {"tanh": (_tanh, _tanh_slope), "relu": (_relu, _relu_slope)}
 
 
 def hidden_layers(
