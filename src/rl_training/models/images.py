@@ -40,11 +40,6 @@ def is_all_images(space: gym.Space) -> bool:
     return is_image(space)
 
 
-def has_images(space: gym.Space) -> bool:
-    parts = space.values() if isinstance(space, spaces.Dict) else ()
-    return is_image(space) or any(map(has_images, parts))
-
-
 def _has_one_range(space: gym.Space) -> bool:
     if isinstance(space, spaces.Box):
         low, high = float(space.low.flat[0]), float(space.high.flat[0])

@@ -19,7 +19,7 @@ from rl_training.data.trees import Tree, observation_buffers, to_tensors
 from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.models.grids import GridTorso, is_grid
-from rl_training.models.images import SMALLEST_SIDE, has_images, image_format, is_all_images, is_image
+from rl_training.models.images import SMALLEST_SIDE, has_image, image_format, is_all_images, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, LayerNormMLP, orthogonal
 from rl_training.models.precision import Precision, in_precision
 from rl_training.models.seams import is_own, make_own, own_name, refuse_missing
@@ -50,7 +50,7 @@ def idle_beside_cnn(space: gym.Space, *names: str) -> dict[str, str]:
 
 
 def idle_without_cnn(space: gym.Space) -> dict[str, str]:
-    return {} if has_images(space) else {"precision": "without pictures, which alone go through a CNN"}
+    return {} if has_image(space) else {"precision": "without pictures, which alone go through a CNN"}
 
 
 class Torso(nn.Module):
