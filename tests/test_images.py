@@ -206,20 +206,24 @@ def test_pictures_take_no_more_threads_than_omp_num_threads_allows(
 
 
 PICTURE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
+PLANES = spaces.Box(0, 1, (10, 10, 4), np.bool_)
 
 
-def torso_in(wanted: str) -> ImageTorso:
+def torso_in(wanted: str, space: gym.Space = PICTURE) -> ImageTorso | GridTorso:
     torch.manual_seed(0)
-    torso = make_torso(PICTURE, torso_options(precision=wanted))
-    assert isinstance(torso, ImageTorso)
+    torso = make_torso(space, torso_options(precision=wanted))
+    assert isinstance(torso, ImageTorso if space is PICTURE else GridTorso)
     return torso
 
 
-def test_bfloat16_is_nearly_float32_and_leaves_weights_and_what_follows_in_float32() -> None:
-    obs = torch.randint(0, 256, (8, 4, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("space", [PICTURE, PLANES])
+def test_bfloat16_is_nearly_float32_and_leaves_weights_and_what_follows_in_float32(space: spaces.Box) -> None:
+    highest = int(space.high.max())
+    obs = torch.randint(0, highest + 1, (8, *space.shape), generator=torch.Generator().manual_seed(0))
+    obs = obs.to(torch.uint8 if space is PICTURE else torch.bool)
     features = {}
     for wanted in ("float32", "bfloat16"):
-        torso = torso_in(wanted)
+        torso = torso_in(wanted, space)
         features[wanted] = torso(obs)
         features[wanted].sum().backward()
         assert {p.dtype for p in torso.parameters()} == {p.grad.dtype for p in torso.parameters()} == {torch.float32}

@@ -12,12 +12,12 @@ IMAGE_LAYOUT = (
     "which axis of images has the channels; auto: the one that differs from the other two, or the shorter end"
 )
 PRECISION = (
-    "of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; "
-    "auto: where it has it"
+    "of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and "
+    "coarser; auto: where it has it"
 )
 CRITICS_PRECISION = (
-    "of the CNN for images and of the products between hidden layers, whose weights stay float32: bfloat16 is quicker "
-    "where the processor has it, and coarser; auto: where it has it"
+    "of the CNN for images and grids and of the products between hidden layers, whose weights stay float32: bfloat16 "
+    "is quicker where the processor has it, and coarser; auto: where it has it"
 )
 TORSO = (
     "network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), "

@@ -105,7 +105,7 @@ class PPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -214,7 +214,7 @@ class A2C(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -307,7 +307,7 @@ class TRPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -416,7 +416,7 @@ class RecurrentPPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -535,7 +535,7 @@ class IMPALA(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -648,7 +648,7 @@ class APPO(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -767,7 +767,7 @@ class PPG(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -890,7 +890,7 @@ class GAIL(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         policy: policy of your own, module:Class or in Python a class or a callable: it is given the spaces and policy_kwargs
@@ -1593,7 +1593,7 @@ class DQN(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         epsilon: chance of an action at random
@@ -1690,7 +1690,7 @@ class SAC(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images and of the products between hidden layers, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids and of the products between hidden layers, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         noise_correlation: how much of its exploration noise a step keeps of the step before; 0: white noise
@@ -1789,7 +1789,7 @@ class TD3(Agent):
         activation: between the layers of an MLP
         cnn: convolutional network for images
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
-        precision: of the CNN for images and of the products between hidden layers, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
+        precision: of the CNN for images and grids and of the products between hidden layers, whose weights stay float32: bfloat16 is quicker where the processor has it, and coarser; auto: where it has it
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         noise_correlation: how much of its exploration noise a step keeps of the step before; 0: white noise

@@ -19,6 +19,7 @@ from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError
 from rl_training.models.images import image_format, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, orthogonal
+from rl_training.models.precision import Precision, in_precision
 
 SMALLEST_GRID, LARGEST_GRID = 4, 15
 MOST_CODES = 256
@@ -30,6 +31,12 @@ def is_grid(space: gym.Space) -> bool:
         return False
     shorter, longer = sorted(shape)[-2:]
     return shorter >= SMALLEST_GRID and longer <= LARGEST_GRID
+
+
+def has_grid(space: gym.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(has_grid(part) for part in space.values())
+    return is_grid(space)
 
 
 def has_picture(space: gym.Space) -> bool:
@@ -61,6 +68,7 @@ class GridTorso(nn.Module):
         space: gym.Space,
         *,
         image_layout: ImageLayout,
+        precision: Precision = "float32",
         channels: Sequence[int] = (16, 32),
         features: int = 128,
         code_size: int = 8,
@@ -70,6 +78,7 @@ class GridTorso(nn.Module):
         if len(shape) not in (2, 3) or codes is None:
             raise ConfigError(f"torso grid_cnn takes grids of bits or whole numbers, not {space}")
         self.format = image_format(space, image_layout)
+        self.precision = precision
         planes, height, width = self.format.shape
         self.first = lowest_code(space)
         # A table for each plane, one after the other.
@@ -85,13 +94,17 @@ class GridTorso(nn.Module):
         self.out_features = features
 
     def forward(self, obs: Tensor) -> Tensor:
-        return F.relu(self.project(self.cnn(self.planes(obs))))
+        planes = self.planes(obs)
+        with in_precision(self.precision, planes.device.type):
+            features = F.relu(self.project(self.cnn(planes)))
+        return features.float()
 
     def planes(self, obs: Tensor) -> Tensor:
         """`[N, C, H, W]`"""
         obs = self.format.channels_first(obs)
         if self.codes is None:
-            return obs.float()
+            # Planes that lie one after the other: the last layer would copy those whose channels lie side by side.
+            return obs.contiguous().float()
         tables = torch.arange(obs.shape[1], device=obs.device).mul(self.num_codes)[:, None, None]
         embedded = self.codes(obs.long() - self.first + tables)  # [N, C, H, W, E]
         return embedded.movedim(-1, 2).flatten(1, 2)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree, observation_buffers, to_tensors
 from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.models.grids import GridTorso, is_grid
+from rl_training.models.grids import GridTorso, has_grid, is_grid
 from rl_training.models.images import SMALLEST_SIDE, has_image, image_format, is_all_images, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, LayerNormMLP, orthogonal
 from rl_training.models.precision import Precision, in_precision
@@ -50,7 +50,9 @@ def idle_beside_cnn(space: gym.Space, *names: str) -> dict[str, str]:
 
 
 def idle_without_cnn(space: gym.Space) -> dict[str, str]:
-    return {} if has_image(space) else {"precision": "without pictures, which alone go through a CNN"}
+    return (
+        {} if has_image(space) or has_grid(space) else {"precision": "without pictures, which alone go through a CNN"}
+    )
 
 
 class Torso(nn.Module):
@@ -71,7 +73,7 @@ def make_torso(space: gym.Space, options: TorsoOptions) -> Any:
     if options.torso_kwargs:
         raise ConfigError("torso_kwargs go to the torso, and none was named; set torso")
     if is_grid(space):
-        return GridTorso(space, image_layout=options.image_layout)
+        return _grid(space, options)
     if is_image(space):
         return ImageTorso(space, options)
     torso, shape = VectorTorso(space, options), space.shape or ()
@@ -257,7 +259,7 @@ def _cnn(space: gym.Space, options: TorsoOptions, cnn: CNN) -> Torso:
 
 
 def _grid(space: gym.Space, options: TorsoOptions, **kwargs: Any) -> GridTorso:
-    return GridTorso(space, image_layout=options.image_layout, **kwargs)
+    return GridTorso(space, image_layout=options.image_layout, precision=options.precision, **kwargs)
 
 
 TORSOS: dict[str, Callable[..., Any]] = {

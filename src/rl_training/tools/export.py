@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree, to_observations
 from rl_training.errors import ConfigError, RLTrainingError, import_extra
 from rl_training.experiment.files import refuse_unwritable
+from rl_training.models.grids import GridTorso
 from rl_training.models.mlp import MLP
 from rl_training.models.torsos import ImageTorso
 from rl_training.runtime.collector import restarted
@@ -34,7 +35,7 @@ SUFFIXES = (".onnx", ".pt2", ".safetensors")
 CHECKED_OBSERVATIONS = 1000
 CHECKED_AT_ONCE = 8  # environments
 TOLERANCE = 1e-4  # of numbers, relative to the largest; rounding in another order of the same sums
-WITH_PRECISION = (MLP, ImageTorso)  # networks that may compute in bfloat16
+WITH_PRECISION = (MLP, ImageTorso, GridTorso)  # networks that may compute in bfloat16
 SHARE_OF_TIES = 1e-2  # observations at which such rounding may decide a choice, of an action or within a memory
 
 Run = Callable[[tuple[Tensor, ...]], list[NDArray[Any]]]  # what was opened again: a graph's inputs → its outputs
