@@ -66,7 +66,7 @@ soak: setup
 
 # All are measured, also after one that misses its bar.
 PEERS := stable-baselines3==2.9.2 sb3-contrib==2.9.2 sbx-rl==0.28.0 mctx "jax[cpu]" rejax==0.1.3 gymnax==0.0.9 sheeprl "mujoco<4" ale-py opencv-python-headless
-FAMILIES ?= ppo ppo_rejax ppo_pong ppo_pong_bfloat16 ppo_breakout_bfloat16 a2c trpo recurrent_ppo ppo_halfcheetah a2c_halfcheetah trpo_halfcheetah sac sac_sbx td3 td3_sbx sac_bfloat16 sac_sbx_bfloat16 td3_bfloat16 td3_sbx_bfloat16 dqn
+FAMILIES ?= ppo ppo_rejax ppo_pong ppo_pong_bfloat16 ppo_breakout_bfloat16 a2c trpo recurrent_ppo ppo_halfcheetah a2c_halfcheetah trpo_halfcheetah a2c_pendulum trpo_pendulum recurrent_ppo_pendulum sac sac_sbx td3 td3_sbx sac_bfloat16 sac_sbx_bfloat16 td3_bfloat16 td3_sbx_bfloat16 dqn
 OTHERS ?= search dreamer replay two_cores
 bench: .venv-bench/.installed
 	missed=0; \

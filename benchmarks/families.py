@@ -228,6 +228,19 @@ TRPO_HALFCHEETAH = replace(
     normalizes=True,
 )
 
+# Box actions where the environment itself costs little.
+A2C_PENDULUM, TRPO_PENDULUM, RECURRENT_PPO_PENDULUM = (
+    replace(
+        family,
+        name=f"{family.name}_pendulum",
+        env_id="Pendulum-v1",
+        cases=(Case(8, "sync", 3.0),),
+        timed_steps=20_000,
+        watches_memory=False,
+    )
+    for family in (A2C, TRPO, RECURRENT_PPO)
+)
+
 # One update a step, the networks and the batches of the papers.
 SAC = Family(
     name="sac",
@@ -319,6 +332,9 @@ _ALL = (
     PPO_HALFCHEETAH,
     A2C_HALFCHEETAH,
     TRPO_HALFCHEETAH,
+    A2C_PENDULUM,
+    TRPO_PENDULUM,
+    RECURRENT_PPO_PENDULUM,
     SAC,
     SAC_SBX,
     TD3,

@@ -71,6 +71,7 @@ class OnMean(NamedTuple):
 
 
 MUJOCO_PPO = "Tianshou {}; RL Zoo, one run on v3, {}; CleanRL on v4 {}"
+MINATAR = "pgx after 20 million steps, read off a figure, {}"
 ON_MEAN: dict[str, OnMean] = {
     "ppo/halfcheetah": OnMean(4900, MUJOCO_PPO.format("5,784", "5,819", "1,443")),
     "ppo/hopper": OnMean(2400, MUJOCO_PPO.format("2,609", "2,410", "2,383")),
@@ -79,7 +80,8 @@ ON_MEAN: dict[str, OnMean] = {
     "ppo/minigrid_doorkey": OnMean(0.95, "RL Zoo, one run, 0.964"),
     "ppo/minigrid_keycorridor": OnMean(0.93, "RL Zoo, one run, 0.949"),
     "ppo/minigrid_multiroom": OnMean(0.65, ""),
-    "ppo/minatar_breakout": OnMean(20, "pgx after 20 million steps, read off a figure, 50"),
+    "ppo/minatar_breakout": OnMean(20, MINATAR.format(50)),
+    "ppo/minatar_space_invaders": OnMean(60, MINATAR.format(145)),
     "ppo/pong": OnMean(18, "RL Zoo after 10 million steps, one run, 20.9"),
     "a2c/halfcheetah": OnMean(1700, "Tianshou 1,830"),
     "a2c/hopper": OnMean(1150, "Tianshou 1,253"),
@@ -97,6 +99,7 @@ ON_MEAN: dict[str, OnMean] = {
     "gail/halfcheetah": OnMean(4630, "Tianshou 5,177; the bar is 85 % of the expert"),  # 5,447 over 10 episodes
     "muzero/grid": OnMean(0.7, ""),  # the shortest ways return 0.77
     "gumbel_muzero/grid": OnMean(0.7, ""),
+    "gumbel_muzero/pendulum": OnMean(-200, ""),
     "efficientzero/grid": OnMean(0.7, ""),
     "scalezero/grid": OnMean(0.7, ""),
     "dqn/cartpole": OnMean(490, "RL Zoo, one run, 500"),
@@ -110,7 +113,12 @@ ON_MEAN: dict[str, OnMean] = {
     "td3/pendulum": OnMean(-165, "RL Zoo, one run, −152"),
 }
 PRESETS = (*BARS, *ON_MEAN)
-COSTLY = ("muzero/tictactoe", "gumbel_muzero/tictactoe", *(preset for preset in PRESETS if preset.endswith("/grid")))
+COSTLY = (
+    "muzero/tictactoe",
+    "gumbel_muzero/tictactoe",
+    "gumbel_muzero/pendulum",
+    *(preset for preset in PRESETS if preset.endswith("/grid")),
+)
 LONG = ("ppo/pong",)  # hours
 _writing = threading.Lock()
 

@@ -85,6 +85,14 @@ def test_the_policys_deviation_has_a_floor() -> None:
     assert sampled(torch.zeros(1, 3))[0, 2:].tolist() == [LOWEST_LOG_STD] * 2
 
 
+@pytest.mark.parametrize(("bound", "means"), [(2.0, [-1.0, -1.0]), (np.inf, [-50.0, -50.0])])
+def test_the_policys_mean_stays_where_samples_differ(bound: float, means: list[float]) -> None:
+    sampled = SampledActions(spaces.Box(-bound, bound, (2,), np.float32), 3, 4)
+    with torch.no_grad():
+        sampled.head.linear.bias.fill_(-50.0)  # type: ignore[union-attr]
+    assert sampled(torch.zeros(1, 3))[0, :2].tolist() == means
+
+
 @pytest.mark.parametrize(
     ("space", "action", "expected"),
     [

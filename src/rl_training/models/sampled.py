@@ -53,6 +53,8 @@ class SampledActions(nn.Module):
         if not isinstance(self.head, GaussianHead):
             return dist
         mean, log_std = dist.chunk(2, dim=-1)
+        # Beyond the bounds all samples are executed alike: a mean that got there would learn nothing and stay.
+        mean = mean.tanh() if self.head.scale.is_bounded else mean
         return torch.cat([mean, log_std.clamp_min(LOWEST_LOG_STD)], dim=-1)
 
     def encoded(self, actions: Tensor) -> Tensor:
