@@ -67,6 +67,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time [2]")
     args = parser.parse_args()
     chosen = args.contests or list(CONTESTS)
+    if unknown := [name for name in chosen if name not in CONTESTS]:
+        parser.error(f"unknown contest {', '.join(unknown)}; there are {', '.join(CONTESTS)}")
     sides = (0, 1) if args.side is None else (args.side,)
     works = [(name, side, seed) for seed in range(5) for name in chosen for side in sides]
     missing = [work for work in works if work[2] < CONTESTS[work[0]].seeds and str(work[2]) not in results(*work[:2])]
