@@ -1,6 +1,7 @@
 """Experiments that must fail: `python -m benchmarks.must_fail`. What passes them proves nothing.
 
 - A feed-forward PPO on CartPole without velocities: if it balances the pole, the task needs no memory.
+- A feed-forward PPO where the answer is what was seen four steps ago: it could only guess.
 - GAIL on Pendulum with shuffled labels: if it imitates, something other than the discriminator taught it.
 - PPO on a task of MiniGrid without the bonus for what is new: if it is solved, it needs no curiosity.
 """
@@ -38,6 +39,10 @@ def without_velocities(seed: int) -> float:
     return train("ppo/cartpole", seed, wrappers=["masked_velocities"])
 
 
+def without_memory(seed: int) -> float:
+    return train("recurrent_ppo/popgym_repeat_previous", seed, algo="ppo")
+
+
 def with_shuffled_labels(seed: int) -> float:
     generator = torch.Generator().manual_seed(seed)
     honest = GAIL.discriminator_update
@@ -61,6 +66,7 @@ def without_curiosity(seed: int) -> float:
 
 CONTROLS = {
     "feed-forward PPO on CartPole without velocities stays under 150": (without_velocities, 150.0),
+    "feed-forward PPO on `recurrent_ppo/popgym_repeat_previous` stays under −0.3": (without_memory, -0.3),
     "GAIL with shuffled labels on Pendulum stays under −800": (with_shuffled_labels, -800.0),
     "PPO on `ppo/minigrid_multiroom` without its bonus stays under 0.1": (without_curiosity, 0.1),
 }
@@ -73,7 +79,7 @@ def main() -> int:
         returns = [run(seed) for seed in SEEDS]
         as_it_must = max(returns) < ceiling
         failed_as_they_must &= as_it_must
-        scores = ", ".join(f"{value:.0f}" for value in returns)
+        scores = ", ".join(f"{value:.{2 if abs(value) < 10 else 0}f}" for value in returns)
         lines.append(f"| {name} | {len(returns)} | {scores} | {'yes' if as_it_must else 'NO'} |")
         print(lines[-1], flush=True)
     write_section(ROOT / "docs" / "benchmarks.md", "controls", "\n".join(lines))

@@ -16,7 +16,13 @@ class GumbelMuZeroLearner(PlannerLearner):
     Params: ClassVar[type[GumbelMuZeroParams]] = GumbelMuZeroParams
     algorithm_class: ClassVar[type[GumbelMuZero]] = GumbelMuZero
     defaults_by_kind: ClassVar[Mapping[Kind, Mapping[str, Any]]] = {
-        **PlannerLearner.defaults_by_kind,
+        # Where all actions are worth nearly the same, a smaller weight of q-values trusts the policy, not their errors.
+        "grids": {
+            **PlannerLearner.defaults_by_kind["grids"],
+            "c_scale": 0.01,
+            "latent_size": 128,
+            "hidden_size": 256,
+        },
         # Found on Acrobot, whose goal is not seen in 30,000 steps with noise that is new at every step.
         "vectors": {
             "gamma": 0.99,

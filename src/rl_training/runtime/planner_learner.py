@@ -42,6 +42,7 @@ from rl_training.search.policy import SEARCH_ACTIONS, SEARCH_POLICY, SearchPolic
 WINDOW = ("rewards", "values", "next_values", *ENDS)
 SMALLEST_PRIORITY = 1e-3
 NETWORK_KEYS = {"cnn", "latent", "residual_blocks"}  # beside which a default torso could be idle
+OF_TORSO = {"torso", "latent_size"}  # defaults that go together: of planes, a latent's size would be their channels
 
 
 class PlannerLearner(ReplayLearner):
@@ -86,7 +87,7 @@ class PlannerLearner(ReplayLearner):
             return {}
         found = super().defaults_for(spaces, given)
         chooses_torso = not given.keys() & NETWORK_KEYS and not isinstance(spaces.observation, Dict)
-        return {key: found[key] for key in found if key != "torso" or chooses_torso}
+        return {key: found[key] for key in found if key not in OF_TORSO or chooses_torso}
 
     @classmethod
     def idle(cls, spaces: Spaces) -> dict[str, str]:
