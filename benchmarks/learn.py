@@ -92,7 +92,7 @@ ON_MEAN: dict[str, OnMean] = {
     "trpo/hopper": OnMean(2600, "RL Zoo, one run, 3,618"),
     "recurrent_ppo/pendulum_masked": OnMean(-230, "RL Zoo, one run, −218"),
     "recurrent_ppo/mountaincar_continuous_masked": OnMean(89, "RL Zoo, one run, 91.5"),
-    "recurrent_ppo/popgym_repeat_previous": OnMean(0.9, "a feed-forward PPO must fail"),
+    "recurrent_ppo/popgym_repeat_previous": OnMean(0.9, "none; PPO without a memory has −0.5"),
     "appo/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "impala/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "appo/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError
-from rl_training.models.images import image_format, is_image
+from rl_training.models.images import any_part, image_format, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, orthogonal
 from rl_training.models.precision import Precision, in_precision
 
@@ -33,17 +33,9 @@ def is_grid(space: gym.Space) -> bool:
     return shorter >= SMALLEST_GRID and longer <= LARGEST_GRID
 
 
-def has_grid(space: gym.Space) -> bool:
-    if isinstance(space, spaces.Dict):
-        return any(has_grid(part) for part in space.values())
-    return is_grid(space)
-
-
 def has_picture(space: gym.Space) -> bool:
     """Whether any part is an image and no grid."""
-    if isinstance(space, spaces.Dict):
-        return any(has_picture(part) for part in space.values())
-    return is_image(space) and not is_grid(space)
+    return any_part(space, lambda part: is_image(part) and not is_grid(part))
 
 
 def num_codes(space: gym.Space) -> int | None:

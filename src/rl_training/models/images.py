@@ -7,6 +7,7 @@ axes, or three, of which the two longest have 16 or more: a table of unbounded n
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import gymnasium as gym
@@ -28,10 +29,15 @@ def is_image(space: gym.Space) -> bool:
     return len(shape) in (2, 3) and sorted(shape)[-2] >= SMALLEST_SIDE and _has_one_range(space)
 
 
-def has_image(space: gym.Space) -> bool:
+def any_part(space: gym.Space, holds: Callable[[gym.Space], bool]) -> bool:
+    """Whether it holds of the space, or of any part of a mapping."""
     if isinstance(space, spaces.Dict):
-        return any(has_image(sub) for sub in space.values())
-    return is_image(space)
+        return any(any_part(part, holds) for part in space.values())
+    return holds(space)
+
+
+def has_image(space: gym.Space) -> bool:
+    return any_part(space, is_image)
 
 
 def is_all_images(space: gym.Space) -> bool:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from rl_training.data.trees import Tree, observation_buffers, to_tensors
 from rl_training.envs.types import ImageLayout
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.models.grids import GridTorso, has_grid, is_grid
-from rl_training.models.images import SMALLEST_SIDE, has_image, image_format, is_all_images, is_image
+from rl_training.models.grids import GridTorso, is_grid
+from rl_training.models.images import SMALLEST_SIDE, any_part, image_format, is_all_images, is_image
 from rl_training.models.mlp import HIDDEN_GAIN, MLP, LayerNormMLP, orthogonal
 from rl_training.models.precision import Precision, in_precision
 from rl_training.models.seams import is_own, make_own, own_name, refuse_missing
@@ -50,9 +50,8 @@ def idle_beside_cnn(space: gym.Space, *names: str) -> dict[str, str]:
 
 
 def idle_without_cnn(space: gym.Space) -> dict[str, str]:
-    return (
-        {} if has_image(space) or has_grid(space) else {"precision": "without pictures, which alone go through a CNN"}
-    )
+    has_cnn = any_part(space, lambda part: is_image(part) or is_grid(part))
+    return {} if has_cnn else {"precision": "without pictures, which alone go through a CNN"}
 
 
 class Torso(nn.Module):
