@@ -36,6 +36,8 @@ SHOWN_BY: dict[str, tuple[str, int]] = {
     "models.actor_critic.ActorCritic.distribution": ("trpo/cartpole", 16_384),
     "algorithms.ppo.PPO.update": POLICY,
     "algorithms.a2c.A2C.update": ("a2c/cartpole", 16_384),
+    "algorithms.appo.APPO.step": ("appo/cartpole", 16_384),
+    "algorithms.impala.IMPALA.step": ("impala/cartpole", 16_384),
     "algorithms.trpo.TRPO.update_critic": ("trpo/cartpole", 16_384),
     "algorithms.trpo.TRPO.fisher_product": ("trpo/cartpole", 16_384),
     "algorithms.optimizer.FlatOptimizer.apply_gradient": POLICY,

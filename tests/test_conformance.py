@@ -169,10 +169,8 @@ def test_observation_statistics_move_after_the_updates(
     config = small_config(algo, tmp_path, algo_kwargs={"normalize_obs": True})
     with closing(Session(config)) as session:
         learner, stats = session.learner, session.policy.normalizer.stats
-        update, means = learner.algorithm.update, []
-        monkeypatch.setattr(
-            learner.algorithm, "update", lambda batch: means.append(stats.mean.clone()) or update(batch)
-        )
+        update, means = learner.update, []
+        monkeypatch.setattr(learner, "update", lambda batch: means.append(stats.mean.clone()) or update(batch))
         for _ in range(2):
             before, seen = stats.mean.clone(), len(means)
             list(learner.learn(session.collector.collect(learner.rollout_steps)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from rl_training.algorithms.impala import IMPALA, IMPALAParams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import EnvSpec, make_envs
 from rl_training.ops.returns import gae, n_step_returns
+from rl_training.runtime.appo_trainer import APPOLearner
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.impala_trainer import IMPALALearner
 from support import column, hand_batch, zero_policy
@@ -26,9 +26,12 @@ def linear_impala(**params: Any) -> IMPALA:
     return IMPALA(zero_policy(), IMPALAParams(**{**defaults, **params}))
 
 
-def cartpole(num_envs: int = 4, backend: Any = "auto", **params: Any) -> tuple[IMPALALearner, LocalCollector]:
+def cartpole(
+    num_envs: int = 4, backend: Any = "auto", learner_class: type[IMPALALearner] = IMPALALearner, **params: Any
+) -> tuple[IMPALALearner, LocalCollector]:
     envs = make_envs(EnvSpec("CartPole-v1", backend=backend), num_envs)
-    learner = IMPALALearner(IMPALAParams(**params), envs.spaces, num_envs=num_envs, seed=0, device=torch.device("cpu"))
+    parsed = learner_class.Params(**params)
+    learner = learner_class(parsed, envs.spaces, num_envs=num_envs, seed=0, device=torch.device("cpu"))
     return learner, LocalCollector(envs, learner.algorithm.policy, seed=0)
 
 
@@ -154,24 +157,37 @@ def test_a_time_limit_bootstraps_from_the_final_observation() -> None:
     torch.testing.assert_close(linear_impala().traces(given, torch.zeros(2), torch.full((2,), math.log(0.5))), traces)
 
 
-def test_minibatches_are_whole_environments() -> None:
-    learner, collector = cartpole(num_envs=5, backend="sync", num_minibatches=2)
+def test_a_pass_takes_every_row_once_with_the_traces_of_the_whole_rollout() -> None:
+    learner, collector = cartpole(num_envs=5, backend="sync", num_minibatches=3)
     rollout = collector.collect(64)
-    marks = torch.arange(5).expand(64, 5)
-    rollout = replace(rollout, extras={"env": marks})
-    parts = list(learner.parts(rollout))
-    assert sorted(part.rewards.shape[1] for part in parts) == [2, 3]
-    assert sorted(torch.cat([part.extras["env"][0] for part in parts]).tolist()) == [0, 1, 2, 3, 4]
-    assert len(rollout.final_rows) == sum(len(part.final_rows) for part in parts) > 0
-    for part in parts:
-        chosen = part.extras["env"][0]
-        assert torch.equal(part.obs, rollout.obs[:, chosen])
-        assert part.done[part.final_rows[:, 0], part.final_rows[:, 1]].all()
-        # Values of what followed, recomputed, are those that the collector computed.
-        batch = learner.batch(part)
-        traces = learner.algorithm.traces(batch, part.values, part.behavior_logprobs)
-        whole = learner.algorithm.traces(learner.batch(rollout), rollout.values, rollout.behavior_logprobs)
-        torch.testing.assert_close(traces.targets, whole.targets[:, chosen])
+    assert len(rollout.final_rows)
+    parts = list(learner.passes(rollout))
+    assert sorted(len(part["returns"]) for part in parts) == [106, 107, 107]
+    traces = learner.algorithm.traces(learner.batch(rollout), rollout.values, rollout.behavior_logprobs)
+    taken = torch.cat([torch.cat([part["obs"], part["returns"][:, None]], dim=1) for part in parts])
+    whole = torch.cat([rollout.obs, traces.targets[..., None]], dim=-1).flatten(0, 1)
+    torch.testing.assert_close(taken[taken[:, 0].argsort()], whole[whole[:, 0].argsort()], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("learner_class", "passes"), [(IMPALALearner, 2), (APPOLearner, 1)])
+def test_every_pass_of_impala_has_traces_of_its_own(learner_class: Any, passes: int) -> None:
+    """They are those of the policy before the pass. APPO keeps those before the first, and clips its own ratio."""
+    options = {"update_epochs": 2, "num_minibatches": 2, "learning_rate": 0.05}
+    learner, collector = cartpole(learner_class=learner_class, **options)
+    traced, seen = learner.algorithm.traced, []
+
+    def watched(batch: dict[str, Any]) -> dict[str, Any]:
+        seen.append(traced(batch))
+        return seen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner.algorithm, "traced", watched)
+        assert sum(1 for _ in learner.learn(collector.collect(32))) == 4
+    assert len(seen) == passes
+    torch.testing.assert_close(seen[0]["rhos"], torch.ones_like(seen[0]["rhos"]))
+    if passes == 2:
+        assert not torch.allclose(seen[0]["rhos"], seen[1]["rhos"], atol=1e-3)
+        assert not torch.allclose(seen[0]["returns"], seen[1]["returns"], atol=1e-3)
 
 
 def test_the_passes_end_once_the_policy_has_moved_too_far() -> None:
@@ -183,22 +199,22 @@ def test_the_passes_end_once_the_policy_has_moved_too_far() -> None:
     assert updates(1e-6) == 2  # the first part is the policy's own
 
 
-def test_the_values_of_what_followed_are_those_of_the_policy_as_it_is_at_each_update(
+def test_the_values_of_what_followed_are_those_of_the_policy_as_it_is_before_each_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     learner, collector = cartpole(num_envs=3, backend="sync", update_epochs=3, learning_rate=0.05)
     rollout = collector.collect(64)
     assert len(rollout.final_rows)
-    update, seen = learner.algorithm.update, []
+    traced, seen = learner.algorithm.traced, []
 
     def watched(batch: dict[str, Any]) -> Any:
         with torch.no_grad():
             torch.testing.assert_close(batch["bootstrap_value"], learner.algorithm.policy.values(rollout.last_obs))
             torch.testing.assert_close(batch["final_values"], learner.algorithm.policy.values(rollout.final_obs))
         seen.append(batch["bootstrap_value"])
-        return update(batch)
+        return traced(batch)
 
-    monkeypatch.setattr(learner.algorithm, "update", watched)
+    monkeypatch.setattr(learner.algorithm, "traced", watched)
     list(learner.learn(rollout))
     assert not torch.allclose(seen[0], seen[-1])
 
@@ -208,8 +224,8 @@ def test_rewards_are_divided_by_the_deviation_of_returns_if_the_parameters_say_s
     normalize: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, collector = cartpole(backend="sync", normalize_reward=normalize)
-    update, seen = learner.algorithm.update, []
-    monkeypatch.setattr(learner.algorithm, "update", lambda batch: seen.append(batch["rewards"]) or update(batch))
+    traced, seen = learner.algorithm.traced, []
+    monkeypatch.setattr(learner.algorithm, "traced", lambda batch: seen.append(batch["rewards"]) or traced(batch))
     list(learner.learn(collector.collect(64)))
     deviation = learner.reward_normalizer.stats.var.sqrt().item()
     assert deviation > 1.5 or not normalize

@@ -12,6 +12,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_training.algorithms.a2c import A2C, A2CParams
+from rl_training.algorithms.appo import APPO, APPOParams
+from rl_training.algorithms.impala import IMPALA, IMPALAParams
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.ppo import PPO, PPOParams, ppo_loss
 from rl_training.envs.factory import EnvSpec, make_envs
@@ -202,6 +204,7 @@ def rows(count: int) -> dict[str, Tensor]:
         "values": 0.3 * normal(count),
         "advantages": normal(count),
         "returns": normal(count),
+        "rhos": normal(count).exp(),
     }
 
 
@@ -234,7 +237,17 @@ OPTIONS = [
 ]
 SHAPES = [{"hidden_sizes": ()}, {"hidden_sizes": (32, 8)}, {"activation": "relu"}]
 UPDATES = [(PPO, PPOParams, options) for options in (*OPTIONS, *SHAPES)]
-UPDATES += [(A2C, A2CParams, {"normalize_advantages": normalize}) for normalize in (False, True)]
+OTHERS = ((A2C, A2CParams), (IMPALA, IMPALAParams), (APPO, APPOParams))
+UPDATES += [
+    (algorithm, params, {"normalize_advantages": normalize})
+    for algorithm, params in OTHERS
+    for normalize in (False, True)
+]
+
+
+def step_of(algorithm: Any) -> Any:
+    """The gradient step on rows, which is an update of those without V-trace."""
+    return algorithm.step if isinstance(algorithm, IMPALA) else algorithm.update
 
 
 @pytest.mark.parametrize(("algorithm", "params", "options"), UPDATES, ids=str)
@@ -244,9 +257,9 @@ def test_updates_of_kernels_equal_plain_ones(algorithm: Any, params: Any, option
     policy = make_policy(normalize_obs=True, **shape)
     theirs, ours = (algorithm(copy.deepcopy(policy), parsed) for _ in range(2))
     for count in (64, 200, 64, 1):  # a batch may be larger or smaller than the memory kept from the one before
-        plain = theirs.update(rows(count)).metrics
+        plain = step_of(theirs)(rows(count)).metrics
         with using("auto"):
-            metrics = ours.update(rows(count)).metrics
+            metrics = step_of(ours)(rows(count)).metrics
         assert metrics.keys() == plain.keys()
         for name in plain:
             assert float(metrics[name]) == pytest.approx(float(plain[name]), rel=1e-4, abs=1e-5), name
@@ -255,7 +268,9 @@ def test_updates_of_kernels_equal_plain_ones(algorithm: Any, params: Any, option
 
 
 @EVERY_ACTION
-@pytest.mark.parametrize(("algorithm", "params"), [(PPO, PPOParams), (A2C, A2CParams)])
+@pytest.mark.parametrize(
+    ("algorithm", "params"), [(PPO, PPOParams), (A2C, A2CParams), (IMPALA, IMPALAParams), (APPO, APPOParams)]
+)
 def test_updates_of_every_head_equal_plain_ones(algorithm: Any, params: Any, action: str) -> None:
     policy = make_policy(action, hidden_sizes=(16, 16))
     parsed = params(hidden_sizes=(16, 16), learning_rate=1e-3, ent_coef=0.1)
@@ -265,9 +280,9 @@ def test_updates_of_every_head_equal_plain_ones(algorithm: Any, params: Any, act
         behavior = policy.evaluate_actions(batch["obs"], batch["actions"]).logprobs
     batch["behavior_logprobs"] = behavior + 0.2 * torch.randn(64)
     for _ in range(3):
-        plain = theirs.update(batch).metrics
+        plain = step_of(theirs)(batch).metrics
         with using("auto"):
-            metrics = ours.update(batch).metrics
+            metrics = step_of(ours)(batch).metrics
         for name in plain:
             assert float(metrics[name]) == pytest.approx(float(plain[name]), rel=1e-4, abs=1e-5), name
     torch.testing.assert_close(ours.optimizer.flat, theirs.optimizer.flat, rtol=1e-3, atol=1e-5)
@@ -330,6 +345,18 @@ def test_a_module_that_a_user_put_in_is_called() -> None:
         policy.evaluate_actions(obs, actions)  # the kernel knows the policy as it was
         policy.value_head = OtherHead(policy.value_head)  # type: ignore[assignment]
         assert (policy.evaluate_actions(obs, actions).values == 7.0).all()
+
+
+@pytest.mark.parametrize("option", [{"kl_coef": 0.5}, {"target_update_interval": 2}])
+def test_the_options_of_appo_take_the_plain_path(option: dict[str, Any]) -> None:
+    policy = make_policy()
+    plain, ours = (APPO(copy.deepcopy(policy), APPOParams(**option)) for _ in range(2))
+    batch = rows(64) | {"reference": torch.log_softmax(torch.randn(64, 3), dim=1)}
+    for _ in range(3):
+        plain.step(batch)
+        with using("auto"):
+            ours.step(batch)
+    torch.testing.assert_close(ours.optimizer.flat, plain.optimizer.flat, rtol=1e-3, atol=1e-4)
 
 
 def test_a_loss_of_its_own_takes_the_plain_path() -> None:

@@ -31,8 +31,8 @@ MUTANTS = [
     Mutant(
         "IMPALA moves the observation statistics before its updates",
         "runtime/impala_trainer.py",
-        "        epochs = range(self.params.update_epochs)\n",
-        "        self.update_statistics(rollout)\n        epochs = range(self.params.update_epochs)\n",
+        "        yield from self.until_far(",
+        "        self.update_statistics(rollout)\n        yield from self.until_far(",
         (f"{STATISTICS}[impala]",),
     ),
     Mutant(
@@ -45,8 +45,8 @@ MUTANTS = [
     Mutant(
         "APPO ignores normalize_advantages",
         "algorithms/impala.py",
-        '{**batch, "advantages": self.usable(batch["advantages"])}',
-        "batch",
+        '{**rows, "advantages": self.usable(rows["advantages"])}',
+        "rows",
         APPO,
     ),
     Mutant(
@@ -64,10 +64,10 @@ MUTANTS = [
         IMPALA,
     ),
     Mutant(
-        "IMPALA's bootstrap values are those before the first update",
+        "IMPALA's traces are those before the first pass",
         "runtime/impala_trainer.py",
-        "self.until_far(self.batch(part) for _ in epochs for part in self.parts(rollout))",
-        "self.until_far([self.batch(part) for _ in epochs for part in self.parts(rollout)])",
+        "            if epoch == 0 or self.traces_every_pass:",
+        "            if epoch == 0:",
         IMPALA,
     ),
     Mutant(
@@ -228,8 +228,8 @@ MUTANTS = [
     Mutant(
         "IMPALA's traces run through rows that never happened",
         "algorithms/impala.py",
-        'if "valid" in batch and not batch["valid"].all():',
-        "if False:",
+        'if "valid" not in batch or batch["valid"].all():',
+        "if True:",
         IMPALA,
     ),
     Mutant(

@@ -18,6 +18,7 @@ from rl_training.algorithms.target_network import TargetNetwork
 from rl_training.data.trees import Tree
 from rl_training.models.actor_critic import ActorCritic, Evaluated
 from rl_training.ops.losses import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss
+from rl_training.replaceable import replaceable
 
 
 class APPOParams(VTraceParams):
@@ -77,15 +78,16 @@ class APPO(IMPALA):
     def pg_rho_bar(self) -> float | None:
         return None
 
-    def update(self, batch: Batch) -> UpdateResult:
-        result = super().update(batch)
+    @replaceable
+    def step(self, rows: Batch) -> UpdateResult:
+        result = super().step(rows)
         if self.target is not None:
             self.target.copy_every(self.params.target_update_interval or 1, self.policy)
         return result
 
     @torch.no_grad()
     def reference(self, obs: Tree, evaluated: Evaluated) -> Tensor:
-        return evaluated.dist.detach() if self.target is None else self.target.network.distribution(obs)
+        return evaluated.dist if self.target is None else self.target.network.distribution(obs)
 
     def loss(self, evaluated: Evaluated, batch: Batch) -> APPOLoss:
         kl = None if self.target is None else self.policy.head.kl(batch["reference"], evaluated.dist).mean()
@@ -99,6 +101,6 @@ class APPO(IMPALA):
             kl=kl,
         )
 
-    def metrics(self, loss: APPOLoss, evaluated: Evaluated, batch: Batch) -> dict[str, float | Tensor]:
+    def metrics(self, loss: APPOLoss, evaluated: Evaluated, rows: Batch) -> dict[str, float | Tensor]:
         clipped = clip_fraction(loss.log_ratio.detach(), self.params.clip_coef)
-        return super().metrics(loss, evaluated, batch) | {"clip_fraction": clipped, "kl": loss.kl.detach()}
+        return super().metrics(loss, evaluated, rows) | {"clip_fraction": clipped, "kl": loss.kl.detach()}

@@ -14,13 +14,14 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticParams
+from rl_training.algorithms.actor_critic import BATCH_SIZE, ActorCriticAlgorithm, ActorCriticParams, idle_beside
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.data.rollout import next_values
-from rl_training.data.trees import Tree, flatten_time
+from rl_training.data.trees import Tree, flatten_time, tree_map
 from rl_training.models.actor_critic import Evaluated
 from rl_training.ops.losses import approx_kl, clipped_value_loss, explained_variance
 from rl_training.ops.returns import VTrace, vtrace
+from rl_training.replaceable import replaceable
 
 
 class VTraceParams(ActorCriticParams):
@@ -30,10 +31,14 @@ class VTraceParams(ActorCriticParams):
     rho_bar: float = Field(1.0, ge=0, description="bound on the ratios in V-trace's temporal differences")
     c_bar: float = Field(1.0, ge=0, description="bound on the ratios in V-trace's traces")
     rollout_steps: PositiveInt = Field(20, description="rows of every environment in a rollout")
-    num_minibatches: PositiveInt = Field(1, description="parts of a pass, each of some environments' whole rollouts")
+    num_minibatches: PositiveInt = Field(1, description="parts of each pass")
+    batch_size: PositiveInt | None = Field(None, description=BATCH_SIZE)
     update_epochs: PositiveInt = Field(1, description="passes over each rollout")
     target_kl: PositiveFloat | None = Field(None, description="stop a rollout's passes once approx_kl exceeds it")
     normalize_advantages: bool = False
+
+    def idle(self) -> dict[str, str]:
+        return super().idle() | idle_beside(self.batch_size)
 
 
 class IMPALAParams(VTraceParams):
@@ -59,37 +64,46 @@ def impala_loss(evaluated: Evaluated, batch: Batch, *, ent_coef: float, vf_coef:
 
 
 class IMPALA(ActorCriticAlgorithm):
-    """One gradient step on some environments' rows per `update`."""
+    """One gradient step on all rows of a batch per `update`, or on some whose traces are known per `step`."""
 
     params: IMPALAParams
 
     def update(self, batch: Batch) -> UpdateResult:
+        return self.step(self.traced(batch))
+
+    @torch.no_grad()
+    def traced(self, batch: Batch) -> dict[str, Tree]:
+        """The rows that happened, with V-trace's advantages and targets by policy and values as they are now."""
         obs, actions = flatten_time(batch["obs"]), flatten_time(batch["actions"])
         evaluated = self.policy.evaluate_actions(obs, actions)
         reference = self.reference(obs, evaluated)
-        traces = self.traces(batch, evaluated.values.detach(), self.policy.head.log_probs(reference, actions))
-        columns = {
+        traces = self.traces(batch, evaluated.values, self.policy.head.log_probs(reference, actions))
+        rows: dict[str, Tree] = {
+            "obs": obs,
+            "actions": actions,
             "behavior_logprobs": batch["behavior_logprobs"].flatten(),
+            "values": evaluated.values,
             "advantages": traces.advantages.flatten(),
             "returns": traces.targets.flatten(),
             "rhos": traces.rhos.flatten(),
             "reference": reference,
         }
-        if "valid" in batch and not batch["valid"].all():
-            kept = batch["valid"].flatten().nonzero()[:, 0]
-            evaluated = Evaluated(*(column[kept] for column in evaluated))
-            columns = {name: column[kept] for name, column in columns.items()}
-        return self.descend(evaluated, columns)
+        if "valid" not in batch or batch["valid"].all():
+            return rows
+        kept = batch["valid"].flatten().nonzero()[:, 0]
+        return tree_map(lambda leaf: leaf[kept], rows)
 
-    def descend(self, evaluated: Evaluated, batch: Batch) -> UpdateResult:
-        """The gradient step on rows, given what the policy says of them now."""
-        loss = self.loss(evaluated, {**batch, "advantages": self.usable(batch["advantages"])})
+    @replaceable
+    def step(self, rows: Batch) -> UpdateResult:
+        """The gradient step on rows of `traced`, in any order."""
+        evaluated = self.policy.evaluate_actions(rows["obs"], rows["actions"])
+        loss = self.loss(evaluated, {**rows, "advantages": self.usable(rows["advantages"])})
         grad_norm = self.descend_along(loss.total)
-        return UpdateResult({"grad_norm": grad_norm, **self.metrics(loss, evaluated, batch)})
+        return UpdateResult({"grad_norm": grad_norm, **self.metrics(loss, evaluated, rows), **self.of_traces(rows)})
 
     def reference(self, obs: Tree, evaluated: Evaluated) -> Tensor:
         """The distributions `[N, P]` of the policy whose values the traces estimate."""
-        return evaluated.dist.detach()
+        return evaluated.dist
 
     def traces(self, batch: Batch, values: Tensor, logprobs: Tensor) -> VTrace:
         """V-trace of every row, by the values as they are now."""
@@ -122,16 +136,21 @@ class IMPALA(ActorCriticAlgorithm):
         return self.params.pg_rho_bar
 
     @torch.no_grad()
-    def metrics(self, loss: Any, evaluated: Evaluated, batch: Batch) -> dict[str, float | Tensor]:
+    def metrics(self, loss: Any, evaluated: Evaluated, rows: Batch) -> dict[str, float | Tensor]:
         return {
             "loss": loss.total.detach(),
             "policy_loss": loss.policy_loss.detach(),
             "value_loss": loss.value_loss.detach(),
             "entropy": loss.entropy.detach(),
-            "approx_kl": approx_kl(evaluated.logprobs - batch["behavior_logprobs"]),
-            "explained_variance": explained_variance(evaluated.values, batch["returns"]),
-            "rho_mean": batch["rhos"].mean(),
-            "rho_clipped": (batch["rhos"] > self.params.rho_bar).float().mean(),
+            "approx_kl": approx_kl(evaluated.logprobs - rows["behavior_logprobs"]),
+        }
+
+    def of_traces(self, rows: Batch) -> dict[str, Any]:
+        """The metrics of V-trace on these rows."""
+        return {
+            "explained_variance": explained_variance(rows["values"], rows["returns"]),
+            "rho_mean": rows["rhos"].mean(),
+            "rho_clipped": (rows["rhos"] > self.params.rho_bar).float().mean(),
         }
 
 

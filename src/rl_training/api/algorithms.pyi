@@ -555,7 +555,8 @@ class IMPALA(Agent):
         vf_coef: weight of the value error
         rho_bar: bound on the ratios in V-trace's temporal differences
         c_bar: bound on the ratios in V-trace's traces
-        num_minibatches: parts of a pass, each of some environments' whole rollouts
+        num_minibatches: parts of each pass
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         update_epochs: passes over each rollout
         target_kl: stop a rollout's passes once approx_kl exceeds it
         pg_rho_bar: bound on the ratios in the policy gradient
@@ -620,6 +621,7 @@ class IMPALA(Agent):
         c_bar_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         c_bar_warmup_steps: int = ...,
         num_minibatches: int = 1,
+        batch_size: int | None = None,
         update_epochs: int = 1,
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
@@ -668,7 +670,8 @@ class APPO(Agent):
         vf_coef: weight of the value error
         rho_bar: bound on the ratios in V-trace's temporal differences
         c_bar: bound on the ratios in V-trace's traces
-        num_minibatches: parts of a pass, each of some environments' whole rollouts
+        num_minibatches: parts of each pass
+        batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         update_epochs: passes over each rollout
         target_kl: stop a rollout's passes once approx_kl exceeds it
         clip_coef: how far the probability ratio may leave 1
@@ -735,6 +738,7 @@ class APPO(Agent):
         c_bar_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         c_bar_warmup_steps: int = ...,
         num_minibatches: int = 1,
+        batch_size: int | None = None,
         update_epochs: int = 4,
         target_kl: float | None = None,
         target_kl_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -84,24 +84,6 @@ class Rollout:
     def num_steps(self) -> int:
         """Environment steps in it; reset rows do not count."""
         return int(self.valid.count_nonzero())
-
-    def of_envs(self, chosen: Tensor) -> Rollout:
-        """Returns the rollout of the chosen environments only, in that order; finished episodes stay counted."""
-        place = torch.full((self.rewards.shape[1],), -1).index_put((chosen.cpu(),), torch.arange(len(chosen)))
-        final_envs = place[self.final_rows[:, 1]]
-        ended = final_envs >= 0
-        by_time = {
-            f.name: tree_map(lambda leaf: leaf[:, chosen], getattr(self, f.name))
-            for f in fields(self)
-            if f.name not in ("last_obs", "final_rows", "final_obs", "episodes", "source")
-        }
-        return replace(
-            self,
-            **by_time,
-            last_obs=tree_map(lambda leaf: leaf[chosen], self.last_obs),
-            final_rows=torch.stack([self.final_rows[ended, 0], final_envs[ended]], dim=1),
-            final_obs=tree_map(lambda leaf: leaf[ended.to(leaf.device)], self.final_obs),
-        )
 
     def flat(self, **columns: Tensor) -> dict[str, Tree]:
         """The valid rows as a batch: obs, actions, behavior_logprobs, values, extras and the given `[T, B]` columns."""

@@ -66,6 +66,22 @@ def a2c_gradient(
     return _with_value_and_entropy(policy_loss, to_logprobs, entropy, errors, ent_coef, vf_coef)
 
 
+def impala_gradient(
+    logprobs: Floats,
+    entropy: Floats,
+    values: Floats,
+    batch: Mapping[str, Floats],
+    *,
+    ent_coef: float,
+    vf_coef: float,
+) -> LossGradient:
+    """`impala_loss` of rows whose traces are known: A2C's, beside which the KL is measured."""
+    whole = a2c_gradient(logprobs, entropy, values, batch, ent_coef=ent_coef, vf_coef=vf_coef)
+    log_ratio = logprobs - batch["behavior_logprobs"]
+    whole.metrics["approx_kl"] = (np.expm1(log_ratio) - log_ratio).sum() / len(log_ratio)
+    return whole
+
+
 def _with_value_and_entropy(
     policy_loss: Any,
     to_logprobs: Floats,

@@ -13,7 +13,9 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 # A plain module, and the module that has its kernels; that one is imported when a plain function is first called.
 ROOMS = {
     "rl_training.algorithms.a2c": "rl_training.kernels.updates",
+    "rl_training.algorithms.appo": "rl_training.kernels.updates",
     "rl_training.algorithms.dqn": "rl_training.kernels.q_learning",
+    "rl_training.algorithms.impala": "rl_training.kernels.updates",
     "rl_training.algorithms.optimizer": "rl_training.kernels.optimizers",
     "rl_training.algorithms.ppo": "rl_training.kernels.updates",
     "rl_training.algorithms.sac": "rl_training.kernels.critics",

@@ -11,14 +11,23 @@ from torch import Tensor
 
 from rl_training.algorithms.a2c import A2C
 from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
+from rl_training.algorithms.appo import APPO
 from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.gail import GAIL
+from rl_training.algorithms.impala import IMPALA
 from rl_training.algorithms.optimizer import FlatOptimizer
 from rl_training.algorithms.peers import ALONE
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.trpo import TRPO
 from rl_training.kernels.heads import ArrayCategorical, ArrayGaussian
-from rl_training.kernels.losses import LossGradient, a2c_gradient, normalized, ppo_gradient, value_errors
+from rl_training.kernels.losses import (
+    LossGradient,
+    a2c_gradient,
+    impala_gradient,
+    normalized,
+    ppo_gradient,
+    value_errors,
+)
 from rl_training.kernels.policies import ArrayPolicy, are_numbers, array_policy
 from rl_training.kernels.table import replaces
 from rl_training.ops.trust_region import VectorProduct
@@ -64,10 +73,28 @@ def _apply(algorithm: ActorCriticAlgorithm) -> Tensor:
 
 @replaces(PPO.update, when=own_algorithm(PPO, GAIL), tolerance=1e-5)
 def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
+    return clipped_step(arrays, self, batch, clip_value_loss=self.params.clip_value_loss)
+
+
+def own_appo(self: APPO, rows: Batch) -> ArrayPolicy | None:
+    """Exactly APPO without target network or `kl_coef`, alone, with a policy as `ActorCritic.act`'s, on numbers."""
+    return own_algorithm(APPO)(self, rows) if self.target is None and self.params.kl_coef == 0.0 else None
+
+
+@replaces(APPO.step, when=own_appo, tolerance=1e-5)
+def appo_step(arrays: ArrayPolicy, self: APPO, rows: Batch) -> UpdateResult:
+    metrics = clipped_step(arrays, self, rows, clip_value_loss=False).metrics
+    return UpdateResult({**metrics, "kl": metrics["approx_kl"], **self.of_traces(rows)})
+
+
+def clipped_step(
+    arrays: ArrayPolicy, self: ActorCriticAlgorithm, batch: Batch, *, clip_value_loss: bool
+) -> UpdateResult:
+    """A gradient step on the clipped surrogate, the value error and the entropy bonus."""
     params = self.params
     head = arrays.head
     if isinstance(head, ArrayGaussian) or (isinstance(head, ArrayCategorical) and not head.joint):
-        return compiled_ppo_update(arrays, head, self, batch)
+        return compiled_clipped_step(arrays, head, self, batch, params.clip_coef if clip_value_loss else -1.0)
     return descend(
         arrays,
         self,
@@ -77,12 +104,16 @@ def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
         clip_coef=params.clip_coef,
         ent_coef=params.ent_coef,
         vf_coef=params.vf_coef,
-        clip_value_loss=params.clip_value_loss,
+        clip_value_loss=clip_value_loss,
     )
 
 
-def compiled_ppo_update(
-    arrays: ArrayPolicy, head: ArrayGaussian | ArrayCategorical, self: PPO, batch: Batch
+def compiled_clipped_step(
+    arrays: ArrayPolicy,
+    head: ArrayGaussian | ArrayCategorical,
+    self: ActorCriticAlgorithm,
+    batch: Batch,
+    value_clip: float,
 ) -> UpdateResult:
     from rl_training.kernels.compiled_losses import usable, value_error  # it loads numba
 
@@ -92,7 +123,6 @@ def compiled_ppo_update(
     given = (batch["actions"].numpy(), batch["behavior_logprobs"].numpy(), advantages)
     delta, (gain, divergence, clipped), entropy = head.ppo(outputs, *given, params.clip_coef, params.ent_coef)
     to_values, old = np.empty_like(values), (batch["values"].numpy(), batch["returns"].numpy())
-    value_clip = params.clip_coef if params.clip_value_loss else -1.0
     value_loss = value_error(values, *old, params.vf_coef, value_clip, to_values)
     arrays.actor.backward(delta)
     arrays.critic.backward(to_values[None])
@@ -111,6 +141,14 @@ def compiled_ppo_update(
 def a2c_update(arrays: ArrayPolicy, self: A2C, batch: Batch) -> UpdateResult:
     scalars = {"ent_coef": self.params.ent_coef, "vf_coef": self.params.vf_coef}
     return descend(arrays, self, batch, a2c_gradient, ("advantages", "returns"), **scalars)
+
+
+@replaces(IMPALA.step, when=own_algorithm(IMPALA), tolerance=1e-5)
+def impala_step(arrays: ArrayPolicy, self: IMPALA, rows: Batch) -> UpdateResult:
+    scalars = {"ent_coef": self.params.ent_coef, "vf_coef": self.params.vf_coef}
+    columns = ("advantages", "returns", "behavior_logprobs")
+    metrics = descend(arrays, self, rows, impala_gradient, columns, **scalars).metrics
+    return UpdateResult({**metrics, **self.of_traces(rows)})
 
 
 @replaces(TRPO.update_critic, when=own_algorithm(TRPO), tolerance=1e-5)

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from rl_training.algorithms.base import UpdateResult
+from rl_training.algorithms.base import Batch, UpdateResult
 from rl_training.algorithms.impala import IMPALA, IMPALAParams, VTraceParams
-from rl_training.algorithms.peers import ALONE
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, tree_map
 from rl_training.runtime.actor_critic_learner import ActorCriticLearner
@@ -24,6 +23,7 @@ class IMPALALearner(ActorCriticLearner):
     controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR, TARGET_KL)
     reads = (LOGPROBS,)
     bears_stale_data = True
+    traces_every_pass: ClassVar[bool] = True  # its gradient has no other ratio
     algorithm_class: ClassVar[type[IMPALA]] = IMPALA
     policy_parts = ("distribution", "head")
     params: VTraceParams
@@ -31,8 +31,7 @@ class IMPALALearner(ActorCriticLearner):
 
     def updates(self, rollout: Rollout) -> Iterator[UpdateResult]:
         rollout = replace(rollout, rewards=self.summed_rewards(rollout))
-        epochs = range(self.params.update_epochs)
-        yield from self.until_far(self.batch(part) for _ in epochs for part in self.parts(rollout))
+        yield from self.until_far(self.passes(rollout))
         self.update_statistics(rollout)
 
     def summed_rewards(self, rollout: Rollout) -> torch.Tensor:
@@ -40,25 +39,16 @@ class IMPALALearner(ActorCriticLearner):
         rewards = self.normalized(self.rewards(rollout), rollout)
         return rewards if self.rnd is None else rewards + self.params.rnd_coef * self.bonus(rollout)
 
-    def parts(self, rollout: Rollout) -> Iterator[Rollout]:
-        """The environments in shuffled parts: V-trace needs the rows of each in their order."""
-        count = rollout.rewards.shape[1]
-        if self.params.num_minibatches == 1:
-            yield self.share_of_envs(rollout)
-            return
-        order = torch.from_numpy(self.rng.generator.permutation(count))
-        for chosen in order.tensor_split(min(self.params.num_minibatches, count)):
-            part = rollout.of_envs(chosen.to(rollout.rewards.device))
-            if part.num_steps:
-                yield self.share_of_envs(part)
+    def passes(self, rollout: Rollout) -> Iterator[dict[str, Tree]]:
+        """Minibatches of rows, with the traces as they are before the first pass, or before each."""
+        rows: dict[str, Tree] = {}
+        for epoch in range(self.params.update_epochs):
+            if epoch == 0 or self.traces_every_pass:
+                rows = self.algorithm.traced(self.batch(rollout))
+            yield from self.minibatches(rows, self.number_of_minibatches(rows))
 
-    def share_of_envs(self, rollout: Rollout) -> Rollout:
-        """This learner's environments, of those that did anything."""
-        if self.algorithm.peers is ALONE:
-            return rollout
-        rows = rollout.valid.sum(dim=0)
-        active = rows.nonzero()[:, 0]
-        return rollout.of_envs(active[self.algorithm.peers.share(rows[active].cpu().numpy())])
+    def update(self, batch: Batch) -> UpdateResult:
+        return self.algorithm.peers.averaged(self.algorithm.step(batch))
 
     @torch.no_grad()
     def batch(self, rollout: Rollout) -> dict[str, Tree]:
