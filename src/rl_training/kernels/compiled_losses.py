@@ -1,4 +1,4 @@
-"""PPO's loss and its gradient by what the networks put out, compiled, for the two most usual action heads.
+"""PPO's and A2C's losses and their gradients by what the networks put out, compiled, for the two most usual heads.
 
 Each function writes the gradients and returns the means that are measured. Importing this loads numba.
 """
@@ -42,17 +42,24 @@ def usable(advantages: Floats, normalizes: bool) -> Floats:
 
 @compiled
 def surrogate(logprobs: Floats, old_logprobs: Floats, advantages: Floats, clip_coef: float) -> Means:
-    """Overwrites the log-probabilities with the gradient by them; returns the means of gain, KL and clipping."""
+    """Overwrites the log-probabilities with the gradient by them; returns the means of gain, KL and clipping.
+
+    With a `clip_coef` below 0 it is the plain policy gradient, which has no ratio.
+    """
     clip, share = np.float32(clip_coef), ONE / np.float32(len(logprobs))
     gains, divergence, clipped = ZERO, ZERO, ZERO
     for row in range(len(logprobs)):
         log_ratio = logprobs[row] - old_logprobs[row]
         moved = exponential_less_one(log_ratio)
+        divergence += moved - log_ratio
+        if clip < ZERO:
+            gains += logprobs[row] * advantages[row]
+            logprobs[row] = -share * advantages[row]
+            continue
         ratio = moved + ONE
         free = ratio * advantages[row]
         held = min(max(ratio, ONE - clip), ONE + clip) * advantages[row]
         gains += min(free, held)
-        divergence += moved - log_ratio
         clipped += ONE if abs(moved) > clip else ZERO
         # Where the clip decides the minimum it holds the ratio, and no gradient passes.
         logprobs[row] = -share * free if free <= held else ZERO

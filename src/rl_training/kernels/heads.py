@@ -142,7 +142,7 @@ class ArrayCategorical:
 
         return product, 0.0
 
-    def ppo(self, outputs: Floats, actions: Actions, *rest: Any) -> Any:
+    def loss(self, outputs: Floats, actions: Actions, *rest: Any) -> Any:
         """The answer of `compiled_losses` for one categorical."""
         from rl_training.kernels.compiled_losses import categorical  # it loads numba
 
@@ -234,7 +234,7 @@ class ArrayGaussian:
         inverse_variance = np.exp(-2.0 * self._deviations()).astype(np.float32)[:, None] * np.float32(1.0 / len(dist))
         return lambda moved: inverse_variance * moved, 2.0
 
-    def ppo(self, outputs: Floats, actions: Actions, *rest: Any) -> Any:
+    def loss(self, outputs: Floats, actions: Actions, *rest: Any) -> Any:
         """The answer of `compiled_losses`; the gradient by the deviations is written to them."""
         from rl_training.kernels.compiled_losses import gaussian  # it loads numba
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.a2c import A2C
+from rl_training.algorithms.a2c import A2C, A2CLoss
 from rl_training.algorithms.actor_critic import ActorCriticAlgorithm
 from rl_training.algorithms.appo import APPO
 from rl_training.algorithms.base import Batch, UpdateResult
@@ -91,37 +91,60 @@ def clipped_step(
     arrays: ArrayPolicy, self: ActorCriticAlgorithm, batch: Batch, *, clip_value_loss: bool
 ) -> UpdateResult:
     """A gradient step on the clipped surrogate, the value error and the entropy bonus."""
-    params = self.params
+    clip_coef = self.params.clip_coef
+    if (head := compiled_head(arrays)) is not None:
+        value_clip = clip_coef if clip_value_loss else NO_CLIP
+        return compiled_step(arrays, head, self, batch, clip_coef=clip_coef, value_clip=value_clip)
+    columns = ("behavior_logprobs", "values", "advantages", "returns")
+    scalars = {"clip_coef": clip_coef, "clip_value_loss": clip_value_loss, **_weights(self)}
+    return descend(arrays, self, batch, ppo_gradient, columns, **scalars)
+
+
+@replaces(A2C.update, when=own_algorithm(A2C), tolerance=1e-5)
+def a2c_update(arrays: ArrayPolicy, self: A2C, batch: Batch) -> UpdateResult:
+    if (head := compiled_head(arrays)) is not None:
+        metrics = compiled_step(arrays, head, self, batch).metrics
+        return UpdateResult({name: metrics[name] for name in ("grad_norm", "loss", *A2CLoss._fields[1:])})
+    return descend(arrays, self, batch, a2c_gradient, ("advantages", "returns"), **_weights(self))
+
+
+@replaces(IMPALA.step, when=own_algorithm(IMPALA), tolerance=1e-5)
+def impala_step(arrays: ArrayPolicy, self: IMPALA, rows: Batch) -> UpdateResult:
+    if (head := compiled_head(arrays)) is not None:
+        metrics = compiled_step(arrays, head, self, rows).metrics
+        metrics = {name: metrics[name] for name in metrics if name != "clip_fraction"}
+    else:
+        columns = ("advantages", "returns", "behavior_logprobs")
+        metrics = descend(arrays, self, rows, impala_gradient, columns, **_weights(self)).metrics
+    return UpdateResult({**metrics, **self.of_traces(rows)})
+
+
+NO_CLIP = -1.0
+
+
+def compiled_head(arrays: ArrayPolicy) -> ArrayGaussian | ArrayCategorical | None:
+    """The action head, if `compiled_losses` know it."""
     head = arrays.head
-    if isinstance(head, ArrayGaussian) or (isinstance(head, ArrayCategorical) and not head.joint):
-        return compiled_clipped_step(arrays, head, self, batch, params.clip_coef if clip_value_loss else -1.0)
-    return descend(
-        arrays,
-        self,
-        batch,
-        ppo_gradient,
-        ("behavior_logprobs", "values", "advantages", "returns"),
-        clip_coef=params.clip_coef,
-        ent_coef=params.ent_coef,
-        vf_coef=params.vf_coef,
-        clip_value_loss=clip_value_loss,
-    )
+    return head if isinstance(head, ArrayGaussian) or (isinstance(head, ArrayCategorical) and not head.joint) else None
 
 
-def compiled_clipped_step(
+def compiled_step(
     arrays: ArrayPolicy,
     head: ArrayGaussian | ArrayCategorical,
     self: ActorCriticAlgorithm,
     batch: Batch,
-    value_clip: float,
+    *,
+    clip_coef: float = NO_CLIP,
+    value_clip: float = NO_CLIP,
 ) -> UpdateResult:
+    """A gradient step on the surrogate, or without a clip on the plain policy gradient."""
     from rl_training.kernels.compiled_losses import usable, value_error  # it loads numba
 
     params, inputs = self.params, arrays.inputs(batch["obs"])
     outputs, values = arrays.actor.forward(inputs), arrays.critic.forward(inputs)[0]
     advantages = usable(batch["advantages"].numpy(), params.normalize_advantages)
     given = (batch["actions"].numpy(), batch["behavior_logprobs"].numpy(), advantages)
-    delta, (gain, divergence, clipped), entropy = head.ppo(outputs, *given, params.clip_coef, params.ent_coef)
+    delta, (gain, divergence, clipped), entropy = head.loss(outputs, *given, clip_coef, params.ent_coef)
     to_values, old = np.empty_like(values), (batch["values"].numpy(), batch["returns"].numpy())
     value_loss = value_error(values, *old, params.vf_coef, value_clip, to_values)
     arrays.actor.backward(delta)
@@ -137,18 +160,8 @@ def compiled_clipped_step(
     return UpdateResult(metrics | {"grad_norm": _apply(self)})
 
 
-@replaces(A2C.update, when=own_algorithm(A2C), tolerance=1e-5)
-def a2c_update(arrays: ArrayPolicy, self: A2C, batch: Batch) -> UpdateResult:
-    scalars = {"ent_coef": self.params.ent_coef, "vf_coef": self.params.vf_coef}
-    return descend(arrays, self, batch, a2c_gradient, ("advantages", "returns"), **scalars)
-
-
-@replaces(IMPALA.step, when=own_algorithm(IMPALA), tolerance=1e-5)
-def impala_step(arrays: ArrayPolicy, self: IMPALA, rows: Batch) -> UpdateResult:
-    scalars = {"ent_coef": self.params.ent_coef, "vf_coef": self.params.vf_coef}
-    columns = ("advantages", "returns", "behavior_logprobs")
-    metrics = descend(arrays, self, rows, impala_gradient, columns, **scalars).metrics
-    return UpdateResult({**metrics, **self.of_traces(rows)})
+def _weights(algorithm: ActorCriticAlgorithm) -> dict[str, float]:
+    return {"ent_coef": algorithm.params.ent_coef, "vf_coef": algorithm.params.vf_coef}
 
 
 @replaces(TRPO.update_critic, when=own_algorithm(TRPO), tolerance=1e-5)
