@@ -57,6 +57,7 @@ def test_loss_terms_by_hand() -> None:
         ({"c_bar": 2.0}, (2.0, 1.0)),
         ({"rho_bar": 2.0, "c_bar": 2.0}, (4.0, 2.0)),
         ({"pg_rho_bar": 2.0}, (1.5, 1.0)),
+        # and of the second target half, of its value, which is 0, the other half:
         ({"rho_bar": 2.0, "gae_lambda": 0.5}, (2.5, 2.0)),
     ],
 )
@@ -66,7 +67,8 @@ def test_the_bars_bound_the_ratios(bar: dict[str, float], expected: tuple[float,
     traces = impala.traces(batch, torch.zeros(2), torch.full((2,), math.log(0.5)))
     torch.testing.assert_close(traces.targets, column(*expected))
     pg_ratio = bar.get("pg_rho_bar", 1.0)
-    torch.testing.assert_close(traces.advantages, pg_ratio * column(1 + 0.5 * expected[1], 1.0))
+    following = bar.get("gae_lambda", 1.0) * expected[1]
+    torch.testing.assert_close(traces.advantages, pg_ratio * column(1 + 0.5 * following, 1.0))
 
 
 def test_the_mean_is_taken_and_not_the_sum() -> None:

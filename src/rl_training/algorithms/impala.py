@@ -27,7 +27,7 @@ from rl_training.replaceable import replaceable
 class VTraceParams(ActorCriticParams):
     """The parameters of IMPALA and its kin."""
 
-    gae_lambda: float = Field(1.0, ge=0, le=1, description="decay of V-trace's traces, as in SEED RL; the paper's is 1")
+    gae_lambda: float = Field(1.0, ge=0, le=1, description="decay of V-trace's traces, as in rlax; the paper's is 1")
     rho_bar: float = Field(1.0, ge=0, description="bound on the ratios in V-trace's temporal differences")
     c_bar: float = Field(1.0, ge=0, description="bound on the ratios in V-trace's traces")
     rollout_steps: PositiveInt = Field(20, description="rows of every environment in a rollout")

@@ -524,7 +524,7 @@ class IMPALA(Agent):
         env: an id, module:factory, or something that makes or is an environment
         learning_rate: step size of the optimizer
         gamma: discount of a step
-        gae_lambda: decay of V-trace's traces, as in SEED RL; the paper's is 1
+        gae_lambda: decay of V-trace's traces, as in rlax; the paper's is 1
         ent_coef: weight of the entropy bonus
         max_grad_norm: bound on the norm of the gradient
         normalize_advantages: bring advantages to mean 0 and deviation 1, batch by batch
@@ -639,7 +639,7 @@ class APPO(Agent):
         env: an id, module:factory, or something that makes or is an environment
         learning_rate: step size of the optimizer
         gamma: discount of a step
-        gae_lambda: decay of V-trace's traces, as in SEED RL; the paper's is 1
+        gae_lambda: decay of V-trace's traces, as in rlax; the paper's is 1
         ent_coef: weight of the entropy bonus
         max_grad_norm: bound on the norm of the gradient
         normalize_advantages: bring advantages to mean 0 and deviation 1, batch by batch

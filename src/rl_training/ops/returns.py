@@ -110,9 +110,9 @@ def vtrace(
 ) -> VTrace:
     """V-trace (Espeholt et al., 2018, eq. 1 and section 4.2); `log_rhos` are target minus behaviour log-probs.
 
-    `gae_lambda` is SEED RL's (Espeholt et al., 2020): it decays the traces of the targets only, and an advantage is
-    r + γ v_{t+1} − V with the whole next target. On policy the targets are those of GAE(λ), and so are the advantages
-    if λ is 1; with a smaller λ they are δ + γ A_{t+1}, where GAE and rlax have δ + γλ A_{t+1}.
+    `gae_lambda` is rlax's: it decays the traces, and an advantage takes the next target and the next value as
+    r + γ (λ v_{t+1} + (1 − λ) V_{t+1}) − V. On policy targets and advantages are those of GAE(λ). SEED RL (Espeholt et
+    al., 2020) takes the whole next target at any λ.
 
     Without `pg_rho_bar` the advantages have no ratio, for a loss that has its own.
     """
@@ -121,7 +121,8 @@ def vtrace(
     deltas = rhos.clamp(max=rho_bar) * (rewards + gamma * bootstraps - values)
     traces = _unless(done, gamma * gae_lambda, like=deltas) * rhos.clamp(max=c_bar)
     targets = values + reverse_scan(traces, deltas)
-    advantages = rewards + gamma * _following(targets, bootstraps, done) - values
+    following = gae_lambda * _following(targets, bootstraps, done) + (1.0 - gae_lambda) * bootstraps
+    advantages = rewards + gamma * following - values
     if pg_rho_bar is not None:
         advantages = rhos.clamp(max=pg_rho_bar) * advantages
     return VTrace(targets, advantages, rhos)
