@@ -342,6 +342,16 @@ def test_every_preset_is_evaluated_on_the_way(preset: str) -> None:
     assert config.eval_interval < config.total_timesteps
 
 
+@pytest.mark.parametrize("given", [["--workers", "4"], ["--ray-mode", "async"]])
+def test_what_only_workers_on_ray_read_is_refused_without_them(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run_cli(capsys, "train", "impala/cartpole", *given, "--dry-run")
+    assert code == 2
+    assert "has no effect without workers on Ray; add --backend ray" in err
+    assert run_cli(capsys, "train", "impala/cartpole", *given, "--backend", "ray", "--dry-run")[0] == 0
+
+
 def test_off_is_a_word_on_the_command_line_and_in_yaml(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """YAML reads a bare `off` as a truth value."""
     file = tmp_path / "plain.yaml"

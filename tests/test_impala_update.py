@@ -221,6 +221,17 @@ def test_the_values_of_what_followed_are_those_of_the_policy_as_it_is_before_eac
     assert not torch.allclose(seen[0], seen[-1])
 
 
+def test_the_age_of_a_rollout_does_not_end_its_passes() -> None:
+    """What the policy moved since it acted is not counted: asynchronous data would be left after one update."""
+    learner, collector = cartpole(target_kl=0.02, update_epochs=3, num_minibatches=2, learning_rate=1e-6)
+    rollout = collector.collect(128)
+    with torch.no_grad():
+        learner.algorithm.policy.head.linear.bias.add_(torch.tensor([0.6, 0.0]))
+    kls = [float(result.metrics["approx_kl"]) for result in learner.learn(rollout)]
+    assert len(kls) == 6
+    assert min(kls) > 0.02
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_rewards_are_divided_by_the_deviation_of_returns_if_the_parameters_say_so(
     normalize: bool, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,13 @@ MUTANTS = [
         IMPALA,
     ),
     Mutant(
+        "the age of a rollout counts against target_kl",
+        "runtime/actor_critic_learner.py",
+        "if moved - moved_before > self.params.target_kl:",
+        "if moved > self.params.target_kl:",
+        IMPALA,
+    ),
+    Mutant(
         "PPG's teacher is computed again in every epoch",
         "runtime/ppg_trainer.py",
         "        for _ in range(self.params.aux_epochs):\n",

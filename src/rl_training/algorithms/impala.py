@@ -34,7 +34,9 @@ class VTraceParams(ActorCriticParams):
     num_minibatches: PositiveInt = Field(1, description="parts of each pass")
     batch_size: PositiveInt | None = Field(None, description=BATCH_SIZE)
     update_epochs: PositiveInt = Field(1, description="passes over each rollout")
-    target_kl: PositiveFloat | None = Field(None, description="stop a rollout's passes once approx_kl exceeds it")
+    target_kl: PositiveFloat | None = Field(
+        None, description="stop a rollout's passes once they raised approx_kl by more"
+    )
     normalize_advantages: bool = False
 
     def idle(self) -> dict[str, str]:

@@ -558,7 +558,7 @@ class IMPALA(Agent):
         num_minibatches: parts of each pass
         batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         update_epochs: passes over each rollout
-        target_kl: stop a rollout's passes once approx_kl exceeds it
+        target_kl: stop a rollout's passes once they raised approx_kl by more
         pg_rho_bar: bound on the ratios in the policy gradient
     """
 
@@ -673,7 +673,7 @@ class APPO(Agent):
         num_minibatches: parts of each pass
         batch_size: rows of a minibatch, in place of num_minibatches; a rollout with fewer is one minibatch
         update_epochs: passes over each rollout
-        target_kl: stop a rollout's passes once approx_kl exceeds it
+        target_kl: stop a rollout's passes once they raised approx_kl by more
         clip_coef: how far the probability ratio may leave 1
         kl_coef: weight of the KL to the target network, or to the policy that acted
         target_update_interval: updates between copies to the target network, which gives V-trace its ratios; default: none

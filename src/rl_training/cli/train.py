@@ -23,6 +23,7 @@ from rl_training.runtime.memory import free_bytes, memory_needs, readable, told
 from rl_training.runtime.workflows import TrainResult
 
 EVALUATIONS = 10
+OF_RAY = ("workers", "worker_backend", "ray_mode", "ray_address")  # what only workers on Ray read
 takes_parameters = True  # any other flag is a parameter of the algorithm
 
 
@@ -74,7 +75,11 @@ def _dry_run(config: TrainConfig) -> Answer:
 
 
 def config_from(args: argparse.Namespace) -> TrainConfig:
-    return make_config(layers_from(args))
+    config = make_config(layers_from(args))
+    idle = [key for key in OF_RAY if getattr(config, key) != TrainConfig.model_fields[key].default]
+    if idle and config.backend != "ray":
+        raise ConfigError(f"{idle[0]} has no effect without workers on Ray; add --backend ray, or leave it out")
+    return config
 
 
 def layers_from(args: argparse.Namespace) -> dict[str, Any]:

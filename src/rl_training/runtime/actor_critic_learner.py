@@ -207,11 +207,19 @@ class ActorCriticLearner(Learner):
         return self.algorithm.peers.averaged(self.algorithm.update(batch))
 
     def until_far(self, batches: Iterable[Batch]) -> Iterator[UpdateResult]:
-        """Updates on batches, until the policy is further than `target_kl` from the one that acted."""
+        """Updates on batches, until they have moved the policy by a KL of more than `target_kl`.
+
+        The first finds it as it was before them: further from the policy that acted, where that one is older.
+        """
+        moved_before: float | None = None
         for batch in batches:
             result = self.update(batch)
             yield result
-            if self.params.target_kl is not None and result.metrics["approx_kl"] > self.params.target_kl:
+            if self.params.target_kl is None:
+                continue
+            moved = float(result.metrics["approx_kl"])
+            moved_before = moved if moved_before is None else moved_before
+            if moved - moved_before > self.params.target_kl:
                 return
 
     def note_values(self, batch: dict[str, Tree]) -> None:
