@@ -97,11 +97,15 @@ ON_MEAN: dict[str, OnMean] = {
     "impala/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "appo/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
     "impala/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
+    "appo/minatar_breakout": OnMean(20, "none; the bar is 80 % of `ppo/minatar_breakout`"),
+    "ppg/minatar_breakout": OnMean(25, "none; the bar is `ppo/minatar_breakout`"),
+    "ppg/minatar_asterix": OnMean(14.6, "none; the bar is `ppo/minatar_asterix`"),
     "gail/hopper": OnMean(2873, "Tianshou 1,761; the bar is 85 % of the expert"),  # who returns 3,380 over 10 episodes
     "gail/halfcheetah": OnMean(4630, "Tianshou 5,177; the bar is 85 % of the expert"),  # 5,447 over 10 episodes
     "muzero/grid": OnMean(0.7, ""),  # the shortest ways return 0.77
     "gumbel_muzero/grid": OnMean(0.7, ""),
     "gumbel_muzero/pendulum": OnMean(-200, ""),
+    "gumbel_muzero/lunarlander": OnMean(200, "LightZero after 700,000 steps, read off a figure, 130"),
     "efficientzero/grid": OnMean(0.7, ""),
     "scalezero/grid": OnMean(0.7, ""),
     "dqn/cartpole": OnMean(490, "RL Zoo, one run, 500"),
@@ -119,6 +123,7 @@ COSTLY = (
     "muzero/tictactoe",
     "gumbel_muzero/tictactoe",
     "gumbel_muzero/pendulum",
+    "gumbel_muzero/lunarlander",
     *(preset for preset in PRESETS if preset.endswith("/grid")),
 )
 LONG = ("ppo/pong",)  # hours
