@@ -33,7 +33,7 @@ def test_pong_trains_from_pixels_and_resumes_bit_for_bit(tmp_path: Path) -> None
     config = small_pong(tmp_path)
     whole, uninterrupted = train_state(config)
     row = training_rows(whole)[-1]
-    assert row["clip_coef"] == pytest.approx(0.1 * (1 - 48 / 64))  # the preset's schedule, at the step before the last
+    assert row["learning_rate"] == pytest.approx(7e-4 * (1 - 48 / 64))  # the preset's, at the step before the last
     run_dir, stopped = train_state(config, callbacks=[StopAtCheckpoint()])
     assert stopped["progress"]["global_step"] == 32
     resume_run(run_dir)

@@ -43,8 +43,8 @@ EXPECTED: dict[str, set[str]] = {
     "a2c": {ACTOR, CRITIC, "algorithms.a2c.A2C.update"},
     "trpo": {*POLICY, "models.actor_critic.ActorCritic.distribution"}
     | {f"algorithms.trpo.TRPO.{name}" for name in ("update_critic", "fisher_product")},
-    "impala": {*POLICY, "algorithms.impala.IMPALA.step"},
-    "appo": {*POLICY, "algorithms.appo.APPO.step"},
+    "impala": {*POLICY, "algorithms.impala.IMPALA.gradient_step"},
+    "appo": {*POLICY, "algorithms.appo.APPO.gradient_step"},
     "gail": {*POLICY, "algorithms.ppo.PPO.update"},
     "dreamer": WORLD_MODEL,
     "muzero": SEARCH,

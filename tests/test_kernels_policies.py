@@ -247,7 +247,7 @@ UPDATES += [
 
 def step_of(algorithm: Any) -> Any:
     """The gradient step on rows, which is an update of those without V-trace."""
-    return algorithm.step if isinstance(algorithm, IMPALA) else algorithm.update
+    return algorithm.gradient_step if isinstance(algorithm, IMPALA) else algorithm.update
 
 
 @pytest.mark.parametrize(("algorithm", "params", "options"), UPDATES, ids=str)
@@ -353,9 +353,9 @@ def test_the_options_of_appo_take_the_plain_path(option: dict[str, Any]) -> None
     plain, ours = (APPO(copy.deepcopy(policy), APPOParams(**option)) for _ in range(2))
     batch = rows(64) | {"reference": torch.log_softmax(torch.randn(64, 3), dim=1)}
     for _ in range(3):
-        plain.step(batch)
+        plain.gradient_step(batch)
         with using("auto"):
-            ours.step(batch)
+            ours.gradient_step(batch)
     torch.testing.assert_close(ours.optimizer.flat, plain.optimizer.flat, rtol=1e-3, atol=1e-4)
 
 

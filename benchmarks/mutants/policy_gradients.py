@@ -193,8 +193,8 @@ MUTANTS = [
     Mutant(
         "PPO does not stop at target_kl",
         "runtime/actor_critic_learner.py",
-        'result.metrics["approx_kl"] > self.params.target_kl',
-        'result.metrics["approx_kl"] > 1e9',
+        "if moved - moved_before > self.params.target_kl:",
+        "if moved - moved_before > 1e9:",
         PPO,
     ),
     Mutant(

@@ -79,8 +79,8 @@ class APPO(IMPALA):
         return None
 
     @replaceable
-    def step(self, rows: Batch) -> UpdateResult:
-        result = super().step(rows)
+    def gradient_step(self, rows: Batch) -> UpdateResult:
+        result = super().gradient_step(rows)
         if self.target is not None:
             self.target.copy_every(self.params.target_update_interval or 1, self.policy)
         return result

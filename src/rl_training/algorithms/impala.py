@@ -66,12 +66,12 @@ def impala_loss(evaluated: Evaluated, batch: Batch, *, ent_coef: float, vf_coef:
 
 
 class IMPALA(ActorCriticAlgorithm):
-    """One gradient step on all rows of a batch per `update`, or on some whose traces are known per `step`."""
+    """One gradient step on all rows of a batch per `update`, or on some whose traces are known per `gradient_step`."""
 
     params: IMPALAParams
 
     def update(self, batch: Batch) -> UpdateResult:
-        return self.step(self.traced(batch))
+        return self.gradient_step(self.traced(batch))
 
     @torch.no_grad()
     def traced(self, batch: Batch) -> dict[str, Tree]:
@@ -96,7 +96,7 @@ class IMPALA(ActorCriticAlgorithm):
         return tree_map(lambda leaf: leaf[kept], rows)
 
     @replaceable
-    def step(self, rows: Batch) -> UpdateResult:
+    def gradient_step(self, rows: Batch) -> UpdateResult:
         """The gradient step on rows of `traced`, in any order."""
         evaluated = self.policy.evaluate_actions(rows["obs"], rows["actions"])
         loss = self.loss(evaluated, {**rows, "advantages": self.usable(rows["advantages"])})

@@ -81,7 +81,7 @@ def own_appo(self: APPO, rows: Batch) -> ArrayPolicy | None:
     return own_algorithm(APPO)(self, rows) if self.target is None and self.params.kl_coef == 0.0 else None
 
 
-@replaces(APPO.step, when=own_appo, tolerance=1e-5)
+@replaces(APPO.gradient_step, when=own_appo, tolerance=1e-5)
 def appo_step(arrays: ArrayPolicy, self: APPO, rows: Batch) -> UpdateResult:
     metrics = clipped_step(arrays, self, rows, clip_value_loss=False).metrics
     return UpdateResult({**metrics, "kl": metrics["approx_kl"], **self.of_traces(rows)})
@@ -108,7 +108,7 @@ def a2c_update(arrays: ArrayPolicy, self: A2C, batch: Batch) -> UpdateResult:
     return descend(arrays, self, batch, a2c_gradient, ("advantages", "returns"), **_weights(self))
 
 
-@replaces(IMPALA.step, when=own_algorithm(IMPALA), tolerance=1e-5)
+@replaces(IMPALA.gradient_step, when=own_algorithm(IMPALA), tolerance=1e-5)
 def impala_step(arrays: ArrayPolicy, self: IMPALA, rows: Batch) -> UpdateResult:
     if (head := compiled_head(arrays)) is not None:
         metrics = compiled_step(arrays, head, self, rows).metrics

@@ -48,7 +48,7 @@ class IMPALALearner(ActorCriticLearner):
             yield from self.minibatches(rows, self.number_of_minibatches(rows))
 
     def update(self, batch: Batch) -> UpdateResult:
-        return self.algorithm.peers.averaged(self.algorithm.step(batch))
+        return self.algorithm.peers.averaged(self.algorithm.gradient_step(batch))
 
     @torch.no_grad()
     def batch(self, rollout: Rollout) -> dict[str, Tree]:
