@@ -67,16 +67,10 @@ def a2c_gradient(
 
 
 def impala_gradient(
-    logprobs: Floats,
-    entropy: Floats,
-    values: Floats,
-    batch: Mapping[str, Floats],
-    *,
-    ent_coef: float,
-    vf_coef: float,
+    logprobs: Floats, entropy: Floats, values: Floats, batch: Mapping[str, Floats], **weights: float
 ) -> LossGradient:
     """`impala_loss` of rows whose traces are known: A2C's, beside which the KL is measured."""
-    whole = a2c_gradient(logprobs, entropy, values, batch, ent_coef=ent_coef, vf_coef=vf_coef)
+    whole = a2c_gradient(logprobs, entropy, values, batch, **weights)
     log_ratio = logprobs - batch["behavior_logprobs"]
     whole.metrics["approx_kl"] = (np.expm1(log_ratio) - log_ratio).sum() / len(log_ratio)
     return whole
