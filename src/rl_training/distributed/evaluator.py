@@ -14,7 +14,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import using
 from rl_training.runtime.evaluation import Evaluation, evaluate
 from rl_training.runtime.policy import PolicySnapshot, apply_snapshot
-from rl_training.runtime.threads import default_threads, limit_threads
+from rl_training.runtime.threads import default_threads, prepare_process
 
 
 class EvaluatingWorker:
@@ -23,7 +23,7 @@ class EvaluatingWorker:
     def start(self, config: TrainConfig, env: EnvSource | None) -> None:
         self.episodes, self.kernels = config.eval_episodes, config.kernels
         self.envs = make_envs(config.env_spec(env, evaluation=True), min(self.episodes, config.num_envs))
-        limit_threads(config.threads or default_threads(self.envs))
+        prepare_process(config.threads or default_threads(self.envs))
         self.policy = build_policy(config, self.envs.spaces)
 
     def evaluate(self, snapshot: PolicySnapshot, seed: int, max_steps: int | None) -> Evaluation:

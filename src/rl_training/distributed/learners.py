@@ -19,7 +19,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.kernels import Mode, using
 from rl_training.runtime.learner import Learner
 from rl_training.runtime.session import make_learner
-from rl_training.runtime.threads import limit_threads
+from rl_training.runtime.threads import prepare_process
 
 PATIENCE = timedelta(minutes=5)  # for the slowest learner
 
@@ -31,7 +31,7 @@ class LearningPeer:
     kernels: Mode
 
     def start(self, config: TrainConfig, spaces: Spaces, *, address: str, rank: int) -> None:
-        limit_threads(config.threads or 1)
+        prepare_process(config.threads or 1)
         self.kernels = config.kernels
         self.learner = make_learner(config, spaces)
         join(self.learner, address, rank=rank, learners=config.learners)

@@ -22,7 +22,7 @@ from rl_training.kernels import Mode, using
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.session import seed_globals
-from rl_training.runtime.threads import default_threads, limit_threads
+from rl_training.runtime.threads import default_threads, prepare_process
 
 
 def build_policy(config: TrainConfig, spaces: Spaces) -> Any:
@@ -56,7 +56,7 @@ class CollectingWorker:
         seed_globals(seed)
         self.kernels = config.kernels
         self.envs = TimedEnvs(make_envs(config.env_spec(env), num_envs), busy_since=self._busy_since)
-        limit_threads(config.threads or default_threads(self.envs))
+        prepare_process(config.threads or default_threads(self.envs))
         policy = build_policy(config, self.envs.spaces)
         reads = config.learner_class().reads
         self.collector = LocalCollector(self.envs, policy, seed=seed, source=index, reads=reads)

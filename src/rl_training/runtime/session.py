@@ -35,7 +35,7 @@ from rl_training.runtime.policy import PolicySnapshot
 from rl_training.runtime.progress import Progress
 from rl_training.runtime.session_envs import EvaluationEnvs, fitting, refuse_other_spaces, refuse_to_send
 from rl_training.runtime.stopping import Interruption, active
-from rl_training.runtime.threads import default_threads, limit_threads
+from rl_training.runtime.threads import default_threads, prepare_process
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Session(Stateful):
             config = fitting(config, envs, engine.num_local_envs(config))
             self.configure(config := settled(config, envs.spaces, env))
             refuse_too_much(config, envs.spaces)
-            limit_threads(config.threads or default_threads(envs))
+            prepare_process(config.threads or default_threads(envs))
             self.learner = make_learner(config, envs.spaces)
             self.learner.meet(config.env_spec(env))
         except BaseException:
