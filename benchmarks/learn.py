@@ -97,6 +97,7 @@ ON_MEAN: dict[str, OnMean] = {
     "impala/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "appo/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
     "impala/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
+    "impala/minatar_breakout": OnMean(20, "none; the bar is 80 % of `ppo/minatar_breakout`"),
     "appo/minatar_breakout": OnMean(20, "none; the bar is 80 % of `ppo/minatar_breakout`"),
     "ppg/minatar_breakout": OnMean(25, "none; the bar is `ppo/minatar_breakout`"),
     "ppg/minatar_asterix": OnMean(14.6, "none; the bar is `ppo/minatar_asterix`"),

@@ -56,7 +56,6 @@ def test_loss_terms_by_hand() -> None:
         ({"rho_bar": 2.0}, (3.0, 2.0)),
         ({"c_bar": 2.0}, (2.0, 1.0)),
         ({"rho_bar": 2.0, "c_bar": 2.0}, (4.0, 2.0)),
-        ({"pg_rho_bar": 2.0}, (1.5, 1.0)),
         # and of the second target half, of its value, which is 0, the other half:
         ({"rho_bar": 2.0, "gae_lambda": 0.5}, (2.5, 2.0)),
     ],
@@ -66,9 +65,46 @@ def test_the_bars_bound_the_ratios(bar: dict[str, float], expected: tuple[float,
     batch = hand_batch([2.0, 2.0], [1.0, 1.0])
     traces = impala.traces(batch, torch.zeros(2), torch.full((2,), math.log(0.5)))
     torch.testing.assert_close(traces.targets, column(*expected))
-    pg_ratio = bar.get("pg_rho_bar", 1.0)
     following = bar.get("gae_lambda", 1.0) * expected[1]
-    torch.testing.assert_close(traces.advantages, pg_ratio * column(1 + 0.5 * following, 1.0))
+    torch.testing.assert_close(traces.advantages, column(1 + 0.5 * following, 1.0))
+
+
+def logit_gap(impala: IMPALA) -> float:
+    dist = impala.policy.distribution(torch.ones(1, 1))
+    return (dist[0, 0] - dist[0, 1]).item()
+
+
+@pytest.mark.parametrize(("pg_rho_bar", "weight"), [(1.0, 1.0), (2.0, 2.0), (3.0, 2.0)])
+def test_the_ratio_of_the_policy_gradient_has_its_own_bound(pg_rho_bar: float, weight: float) -> None:
+    # One row of advantage 3 whose action was half as likely: minus min(2, pg_rho_bar) * 3 * log 1/2.
+    metrics = linear_impala(pg_rho_bar=pg_rho_bar).update(hand_batch([2.0], [3.0])).metrics
+    assert metrics["policy_loss"].item() == pytest.approx(weight * 3.0 * math.log(2))
+
+
+def test_the_ratio_is_that_of_the_policy_as_it_is_at_the_step() -> None:
+    """An action that became unlikely in earlier steps on the same rows is hardly pushed away any further."""
+    impala = linear_impala(learning_rate=0.5)
+    rows = impala.traced(hand_batch([1.0], [-1.0]))
+    norms = [float(impala.gradient_step(rows).metrics["grad_norm"]) for _ in range(12)]
+    # The gradient by the logits is min(ratio, 1) · (1 − p) · (1, −1): about p² where p is small, and not p.
+    probability = torch.softmax(torch.tensor([logit_gap(impala), 0.0]), 0)[0].item()
+    assert probability < 0.05
+    assert norms[-1] < 0.2 * norms[0]
+
+
+def test_the_penalty_on_the_kl_by_hand_and_in_effect() -> None:
+    # Ratio 2: KL's estimate is 2 − 1 − log 2; without rewards it is all there is beside the value error of 0.
+    metrics = linear_impala(kl_coef=3.0).update(hand_batch([2.0], [0.0])).metrics
+    assert metrics["loss"].item() == pytest.approx(3.0 * (1 - math.log(2)))
+    gaps = []
+    for kl_coef in (0.0, 10.0):
+        impala = linear_impala(kl_coef=kl_coef, learning_rate=0.01, vf_coef=0.0)
+        for _ in range(100):
+            impala.update(hand_batch([1.0], [1.0]))
+        gaps.append(logit_gap(impala))
+    # Where the gradients meet, 1 · ρ̄ = 10 · (ratio − 1): a ratio of 1.1, a probability of 0.55.
+    assert gaps[1] == pytest.approx(math.log(0.55 / 0.45), rel=0.2)
+    assert gaps[0] > 3 * gaps[1]
 
 
 def test_the_mean_is_taken_and_not_the_sum() -> None:

@@ -74,10 +74,6 @@ class APPO(IMPALA):
         super().__init__(policy, params)
         self.target = TargetNetwork(policy) if params.target_update_interval else None
 
-    @property
-    def pg_rho_bar(self) -> float | None:
-        return None
-
     @replaceable
     def gradient_step(self, rows: Batch) -> UpdateResult:
         result = super().gradient_step(rows)

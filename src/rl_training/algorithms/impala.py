@@ -45,6 +45,7 @@ class VTraceParams(ActorCriticParams):
 
 class IMPALAParams(VTraceParams):
     pg_rho_bar: float = Field(1.0, ge=0, description="bound on the ratios in the policy gradient")
+    kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the policy that acted")
 
 
 class IMPALALoss(NamedTuple):
@@ -54,15 +55,30 @@ class IMPALALoss(NamedTuple):
     entropy: Tensor
 
 
-def impala_loss(evaluated: Evaluated, batch: Batch, *, ent_coef: float, vf_coef: float) -> IMPALALoss:
+def impala_loss(
+    evaluated: Evaluated,
+    batch: Batch,
+    *,
+    ent_coef: float,
+    vf_coef: float,
+    pg_rho_bar: float = 1.0,
+    kl_coef: float = 0.0,
+) -> IMPALALoss:
     """Policy gradient, value error and entropy bonus, with V-trace's advantages and targets (section 4.2).
 
-    Means over the rows, where the paper sums: a learning rate keeps its meaning when the rollout's size changes.
+    The ratios of the policy gradient are those of the policy as it is now, also in later passes, and the penalty is on
+    its KL from the policy that acted. Means over the rows, where the paper sums: a learning rate keeps its meaning when
+    the rollout's size changes.
     """
-    policy_loss = -(batch["advantages"] * evaluated.logprobs).mean()
+    log_ratio = evaluated.logprobs - batch["behavior_logprobs"]
+    weights = log_ratio.detach().exp().clamp(max=pg_rho_bar)
+    policy_loss = -(weights * batch["advantages"] * evaluated.logprobs).mean()
     value_loss = clipped_value_loss(evaluated.values, evaluated.values, batch["returns"], None)
     entropy = evaluated.entropy.mean()
-    return IMPALALoss(policy_loss + vf_coef * value_loss - ent_coef * entropy, policy_loss, value_loss, entropy)
+    total = policy_loss + vf_coef * value_loss - ent_coef * entropy
+    if kl_coef:
+        total = total + kl_coef * approx_kl(log_ratio)
+    return IMPALALoss(total, policy_loss, value_loss, entropy)
 
 
 class IMPALA(ActorCriticAlgorithm):
@@ -125,17 +141,20 @@ class IMPALA(ActorCriticAlgorithm):
             gamma=params.gamma,
             rho_bar=params.rho_bar,
             c_bar=params.c_bar,
-            pg_rho_bar=self.pg_rho_bar,
+            pg_rho_bar=None,  # the losses have ratios of their own
             gae_lambda=params.gae_lambda,
         )
 
     def loss(self, evaluated: Evaluated, batch: Batch) -> Any:
-        return impala_loss(evaluated, batch, ent_coef=self.params.ent_coef, vf_coef=self.params.vf_coef)
-
-    @property
-    def pg_rho_bar(self) -> float | None:
-        """The bound on the ratios in the policy gradient; None: it has no ratios."""
-        return self.params.pg_rho_bar
+        params = self.params
+        return impala_loss(
+            evaluated,
+            batch,
+            ent_coef=params.ent_coef,
+            vf_coef=params.vf_coef,
+            pg_rho_bar=params.pg_rho_bar,
+            kl_coef=params.kl_coef,
+        )
 
     @torch.no_grad()
     def metrics(self, loss: Any, evaluated: Evaluated, rows: Batch) -> dict[str, float | Tensor]:

@@ -560,6 +560,7 @@ class IMPALA(Agent):
         update_epochs: passes over each rollout
         target_kl: stop a rollout's passes once they raised approx_kl by more
         pg_rho_bar: bound on the ratios in the policy gradient
+        kl_coef: weight of the KL to the policy that acted
     """
 
     algo: ClassVar[str]
@@ -629,6 +630,9 @@ class IMPALA(Agent):
         pg_rho_bar: float = 1.0,
         pg_rho_bar_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         pg_rho_bar_warmup_steps: int = ...,
+        kl_coef: float = 0.0,
+        kl_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
+        kl_coef_warmup_steps: int = ...,
         **run: Unpack[RunKeys],
     ) -> None: ...
 

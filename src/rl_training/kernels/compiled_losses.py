@@ -17,6 +17,7 @@ from rl_training.models.heads import HALF_LOG_2PI
 from rl_training.ops.losses import ROUNDING
 
 Means = tuple[np.float32, np.float32, np.float32]
+Limits = tuple[float, float, float]  # clip_coef, pg_rho_bar and kl_coef; of the first two one below 0 is none
 Actions = NDArray[np.int64]
 ZERO, ONE, HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
 
@@ -41,28 +42,30 @@ def usable(advantages: Floats, normalizes: bool) -> Floats:
 
 
 @compiled
-def surrogate(logprobs: Floats, old_logprobs: Floats, advantages: Floats, clip_coef: float) -> Means:
+def surrogate(logprobs: Floats, old_logprobs: Floats, advantages: Floats, limits: Limits) -> Means:
     """Overwrites the log-probabilities with the gradient by them; returns the means of gain, KL and clipping.
 
-    With a `clip_coef` below 0 it is the plain policy gradient, which has no ratio.
+    Without a clip it is the policy gradient, weighted by bounded ratios or not at all.
     """
-    clip, share = np.float32(clip_coef), ONE / np.float32(len(logprobs))
+    share = ONE / np.float32(len(logprobs))
+    clip, rho_bar, kl_coef = np.float32(limits[0]), np.float32(limits[1]), np.float32(limits[2])
     gains, divergence, clipped = ZERO, ZERO, ZERO
     for row in range(len(logprobs)):
         log_ratio = logprobs[row] - old_logprobs[row]
         moved = exponential_less_one(log_ratio)
         divergence += moved - log_ratio
+        ratio, pull = moved + ONE, kl_coef * moved if kl_coef > ZERO else ZERO
         if clip < ZERO:
-            gains += logprobs[row] * advantages[row]
-            logprobs[row] = -share * advantages[row]
+            weighted = advantages[row] if rho_bar < ZERO else min(ratio, rho_bar) * advantages[row]
+            gains += logprobs[row] * weighted
+            logprobs[row] = share * (pull - weighted)
             continue
-        ratio = moved + ONE
         free = ratio * advantages[row]
         held = min(max(ratio, ONE - clip), ONE + clip) * advantages[row]
         gains += min(free, held)
         clipped += ONE if abs(moved) > clip else ZERO
         # Where the clip decides the minimum it holds the ratio, and no gradient passes.
-        logprobs[row] = -share * free if free <= held else ZERO
+        logprobs[row] = share * (pull - (free if free <= held else ZERO))
     return gains * share, divergence * share, clipped * share
 
 
@@ -94,7 +97,7 @@ def gaussian(
     to_log_std: Floats,
     old_logprobs: Floats,
     advantages: Floats,
-    clip_coef: float,
+    limits: Limits,
     ent_coef: float,
 ) -> tuple[Floats, Means, np.float32]:
     """Returns the gradient by the outputs `[K, N]`, the means of `surrogate`, and the entropy."""
@@ -106,7 +109,7 @@ def gaussian(
         for row in range(rows):
             z[k, row] = (actions[row, k] - outputs[k, row]) * inverse[k]
             logprobs[row] -= HALF * z[k, row] * z[k, row]
-    means = surrogate(logprobs, old_logprobs, advantages, clip_coef)
+    means = surrogate(logprobs, old_logprobs, advantages, limits)
     for k in range(columns):
         total = ZERO
         for row in range(rows):
@@ -119,7 +122,7 @@ def gaussian(
 
 @compiled
 def categorical(
-    outputs: Floats, actions: Actions, old_logprobs: Floats, advantages: Floats, clip_coef: float, ent_coef: float
+    outputs: Floats, actions: Actions, old_logprobs: Floats, advantages: Floats, limits: Limits, ent_coef: float
 ) -> tuple[Floats, Means, np.float32]:
     """Returns the same for one choice among K."""
     columns, rows = outputs.shape
@@ -143,7 +146,7 @@ def categorical(
     weights = np.empty_like(advantages)
     for row in range(rows):
         weights[row] = dist[actions[row], row]
-    means = surrogate(weights, old_logprobs, advantages, clip_coef)
+    means = surrogate(weights, old_logprobs, advantages, limits)
     to_entropy = np.float32(-ent_coef) / np.float32(rows)
     for k in range(columns):
         for row in range(rows):

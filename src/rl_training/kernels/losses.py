@@ -1,4 +1,4 @@
-"""NumPy forms of the losses of PPO and A2C, with their gradients written by hand.
+"""NumPy forms of the losses of PPO, A2C and IMPALA, with their gradients written by hand.
 
 On a few hundred rows a torch op costs more to launch than to compute. Advantages are taken as they are.
 """
@@ -33,6 +33,7 @@ def ppo_gradient(
     ent_coef: float,
     vf_coef: float,
     clip_value_loss: bool,
+    kl_coef: float = 0.0,
 ) -> LossGradient:
     """`ppo_loss` of one minibatch with its diagnostics and its gradient."""
     rows, advantages = len(logprobs), batch["advantages"]
@@ -45,9 +46,8 @@ def ppo_gradient(
     to_logprobs = np.where(gains == free, free, np.float32(0.0)) * np.float32(-1.0 / rows)
     errors = value_errors(values, batch, clip_coef if clip_value_loss else None)
     whole = _with_value_and_entropy(-gains.sum() / rows, to_logprobs, entropy, errors, ent_coef, vf_coef)
-    whole.metrics["approx_kl"] = (moved - log_ratio).sum() / rows
     whole.metrics["clip_fraction"] = np.float32(np.count_nonzero(np.abs(moved) > clip_coef) / rows)
-    return whole
+    return _with_kl(whole, log_ratio, moved, kl_coef)
 
 
 def a2c_gradient(
@@ -67,13 +67,29 @@ def a2c_gradient(
 
 
 def impala_gradient(
-    logprobs: Floats, entropy: Floats, values: Floats, batch: Mapping[str, Floats], **weights: float
+    logprobs: Floats,
+    entropy: Floats,
+    values: Floats,
+    batch: Mapping[str, Floats],
+    *,
+    pg_rho_bar: float,
+    kl_coef: float,
+    **weights: float,
 ) -> LossGradient:
-    """`impala_loss` of rows whose traces are known: A2C's, beside which the KL is measured."""
-    whole = a2c_gradient(logprobs, entropy, values, batch, **weights)
+    """`impala_loss` of rows whose traces are known: A2C's, whose advantages have ratios and a penalty on the KL."""
     log_ratio = logprobs - batch["behavior_logprobs"]
-    whole.metrics["approx_kl"] = (np.expm1(log_ratio) - log_ratio).sum() / len(log_ratio)
-    return whole
+    moved = np.expm1(log_ratio)
+    weighted = (moved + np.float32(1.0)).clip(max=np.float32(pg_rho_bar)) * batch["advantages"]
+    whole = a2c_gradient(logprobs, entropy, values, {**batch, "advantages": weighted}, **weights)
+    return _with_kl(whole, log_ratio, moved, kl_coef)
+
+
+def _with_kl(whole: LossGradient, log_ratio: Floats, moved: Floats, kl_coef: float) -> LossGradient:
+    """Measures the KL and adds the penalty on it."""
+    divergence = (moved - log_ratio).sum() / len(moved)
+    loss = whole.metrics["loss"] + kl_coef * divergence
+    to_logprobs = whole.to_logprobs + np.float32(kl_coef / len(moved)) * moved if kl_coef else whole.to_logprobs
+    return whole._replace(metrics=whole.metrics | {"loss": loss, "approx_kl": divergence}, to_logprobs=to_logprobs)
 
 
 def _with_value_and_entropy(

@@ -77,49 +77,51 @@ def ppo_update(arrays: ArrayPolicy, self: PPO, batch: Batch) -> UpdateResult:
 
 
 def own_appo(self: APPO, rows: Batch) -> ArrayPolicy | None:
-    """Exactly APPO without target network or `kl_coef`, alone, with a policy as `ActorCritic.act`'s, on numbers."""
-    return own_algorithm(APPO)(self, rows) if self.target is None and self.params.kl_coef == 0.0 else None
+    """Exactly APPO without target network, alone, with a policy as `ActorCritic.act`'s, on numbers."""
+    return own_algorithm(APPO)(self, rows) if self.target is None else None
 
 
 @replaces(APPO.gradient_step, when=own_appo, tolerance=1e-5)
 def appo_step(arrays: ArrayPolicy, self: APPO, rows: Batch) -> UpdateResult:
-    metrics = clipped_step(arrays, self, rows, clip_value_loss=False).metrics
+    metrics = clipped_step(arrays, self, rows, clip_value_loss=False, kl_coef=self.params.kl_coef).metrics
     return UpdateResult({**metrics, "kl": metrics["approx_kl"], **self.of_traces(rows)})
 
 
 def clipped_step(
-    arrays: ArrayPolicy, self: ActorCriticAlgorithm, batch: Batch, *, clip_value_loss: bool
+    arrays: ArrayPolicy, self: ActorCriticAlgorithm, batch: Batch, *, clip_value_loss: bool, kl_coef: float = 0.0
 ) -> UpdateResult:
-    """A gradient step on the clipped surrogate, the value error and the entropy bonus."""
+    """A gradient step on the clipped surrogate, the value error, the entropy bonus and the penalty on the KL."""
     clip_coef = self.params.clip_coef
     if (head := compiled_head(arrays)) is not None:
-        value_clip = clip_coef if clip_value_loss else NO_CLIP
-        return compiled_step(arrays, head, self, batch, clip_coef=clip_coef, value_clip=value_clip)
+        value_clip = clip_coef if clip_value_loss else NONE
+        return compiled_step(arrays, head, self, batch, (clip_coef, NONE, kl_coef), value_clip=value_clip)
     columns = ("behavior_logprobs", "values", "advantages", "returns")
-    scalars = {"clip_coef": clip_coef, "clip_value_loss": clip_value_loss, **_weights(self)}
+    scalars = {"clip_coef": clip_coef, "clip_value_loss": clip_value_loss, "kl_coef": kl_coef, **_weights(self)}
     return descend(arrays, self, batch, ppo_gradient, columns, **scalars)
 
 
 @replaces(A2C.update, when=own_algorithm(A2C), tolerance=1e-5)
 def a2c_update(arrays: ArrayPolicy, self: A2C, batch: Batch) -> UpdateResult:
     if (head := compiled_head(arrays)) is not None:
-        metrics = compiled_step(arrays, head, self, batch).metrics
+        metrics = compiled_step(arrays, head, self, batch, (NONE, NONE, 0.0)).metrics
         return UpdateResult({name: metrics[name] for name in ("grad_norm", "loss", *A2CLoss._fields[1:])})
     return descend(arrays, self, batch, a2c_gradient, ("advantages", "returns"), **_weights(self))
 
 
 @replaces(IMPALA.gradient_step, when=own_algorithm(IMPALA), tolerance=1e-5)
 def impala_step(arrays: ArrayPolicy, self: IMPALA, rows: Batch) -> UpdateResult:
+    params = self.params
     if (head := compiled_head(arrays)) is not None:
-        metrics = compiled_step(arrays, head, self, rows).metrics
+        metrics = compiled_step(arrays, head, self, rows, (NONE, params.pg_rho_bar, params.kl_coef)).metrics
         metrics = {name: metrics[name] for name in metrics if name != "clip_fraction"}
     else:
         columns = ("advantages", "returns", "behavior_logprobs")
-        metrics = descend(arrays, self, rows, impala_gradient, columns, **_weights(self)).metrics
+        scalars = {"pg_rho_bar": params.pg_rho_bar, "kl_coef": params.kl_coef, **_weights(self)}
+        metrics = descend(arrays, self, rows, impala_gradient, columns, **scalars).metrics
     return UpdateResult({**metrics, **self.of_traces(rows)})
 
 
-NO_CLIP = -1.0
+NONE = -1.0  # in place of a bound
 
 
 def compiled_head(arrays: ArrayPolicy) -> ArrayGaussian | ArrayCategorical | None:
@@ -133,24 +135,24 @@ def compiled_step(
     head: ArrayGaussian | ArrayCategorical,
     self: ActorCriticAlgorithm,
     batch: Batch,
+    limits: tuple[float, float, float],
     *,
-    clip_coef: float = NO_CLIP,
-    value_clip: float = NO_CLIP,
+    value_clip: float = NONE,
 ) -> UpdateResult:
-    """A gradient step on the surrogate, or without a clip on the plain policy gradient."""
+    """A gradient step on the surrogate or the policy gradient within `compiled_losses.Limits`."""
     from rl_training.kernels.compiled_losses import usable, value_error  # it loads numba
 
     params, inputs = self.params, arrays.inputs(batch["obs"])
     outputs, values = arrays.actor.forward(inputs), arrays.critic.forward(inputs)[0]
     advantages = usable(batch["advantages"].numpy(), params.normalize_advantages)
     given = (batch["actions"].numpy(), batch["behavior_logprobs"].numpy(), advantages)
-    delta, (gain, divergence, clipped), entropy = head.loss(outputs, *given, clip_coef, params.ent_coef)
+    delta, (gain, divergence, clipped), entropy = head.loss(outputs, *given, limits, params.ent_coef)
     to_values, old = np.empty_like(values), (batch["values"].numpy(), batch["returns"].numpy())
     value_loss = value_error(values, *old, params.vf_coef, value_clip, to_values)
     arrays.actor.backward(delta)
     arrays.critic.backward(to_values[None])
     metrics = {
-        "loss": params.vf_coef * value_loss - gain - params.ent_coef * entropy,
+        "loss": params.vf_coef * value_loss - gain - params.ent_coef * entropy + limits[2] * divergence,
         "policy_loss": -gain,
         "value_loss": value_loss,
         "entropy": entropy,

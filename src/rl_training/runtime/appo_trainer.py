@@ -13,7 +13,7 @@ class APPOLearner(IMPALALearner):
     Params = APPOParams
     controls = (KL_LEARNING_RATE, *BESIDE_LEARNING_RATE, RHO_BAR, C_BAR, CLIP_COEF, KL_COEF, TARGET_KL)
     algorithm_class = APPO
-    traces_every_pass = False  # the surrogate's ratio knows how far the passes went
+    traces_every_pass = False
     params: APPOParams
     algorithm: APPO
 

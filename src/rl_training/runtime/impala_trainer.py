@@ -13,17 +13,17 @@ from rl_training.algorithms.impala import IMPALA, IMPALAParams, VTraceParams
 from rl_training.data.rollout import Rollout
 from rl_training.data.trees import Tree, tree_map
 from rl_training.runtime.actor_critic_learner import ActorCriticLearner
-from rl_training.runtime.controls import C_BAR, PG_RHO_BAR, RHO_BAR, TARGET_KL
+from rl_training.runtime.controls import C_BAR, KL_COEF, PG_RHO_BAR, RHO_BAR, TARGET_KL
 from rl_training.runtime.manager import trainer_for
 from rl_training.runtime.policy import LOGPROBS
 
 
 class IMPALALearner(ActorCriticLearner):
     Params: ClassVar[type[VTraceParams]] = IMPALAParams
-    controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR, TARGET_KL)
+    controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR, KL_COEF, TARGET_KL)
     reads = (LOGPROBS,)
     bears_stale_data = True
-    traces_every_pass: ClassVar[bool] = True  # its gradient has no other ratio
+    traces_every_pass: ClassVar[bool] = True
     algorithm_class: ClassVar[type[IMPALA]] = IMPALA
     policy_parts = ("distribution", "head")
     params: VTraceParams
