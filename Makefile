@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/
 INSTALLED := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup train test test-slow lint format learn contests must-fail mutants chaos soak audit bench bench-ray docs clean
+.PHONY: setup train test test-slow lint format learn learn-async contests must-fail mutants chaos soak audit bench bench-ray docs clean
 
 setup: $(INSTALLED)
 
@@ -38,6 +38,10 @@ format: setup
 # Hours: every preset over five seeds. One algorithm: make learn ONLY=ppo
 learn: setup
 	$(RUN)python -m benchmarks.learn $(ONLY) --jobs $(JOBS)
+
+# An hour: IMPALA and APPO with two asynchronous workers on Ray.
+learn-async: setup
+	$(RUN)python -m benchmarks.learn_async $(ONLY)
 
 # Hours: two learners at equal steps, some of them Stable-Baselines3's. One contest: make contests ONLY=sac_hopper
 contests: setup .venv-bench/.installed
