@@ -53,7 +53,7 @@ class Unrolled(NamedTuple):
 
 def unit_range(x: Tensor) -> Tensor:
     """Each row scaled to [0, 1]: the range of the actions that enter the dynamics beside it."""
-    low, high = x.aminmax(dim=-1, keepdim=True)
+    low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)  # `aminmax` takes many times as long
     return (x - low) / (high - low + 1e-5)
 
 
