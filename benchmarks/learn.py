@@ -93,6 +93,7 @@ ON_MEAN: dict[str, OnMean] = {
     "recurrent_ppo/pendulum_masked": OnMean(-230, "RL Zoo, one run, −218"),
     "recurrent_ppo/mountaincar_continuous_masked": OnMean(89, "RL Zoo, one run, 91.5"),
     "recurrent_ppo/popgym_repeat_previous": OnMean(0.9, "none; PPO without a memory has −0.5"),
+    "recurrent_ppo/popgym_autoencode": OnMean(-0.3, "none; PPO without a memory has −0.5"),
     "appo/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "impala/minigrid_doorkey": OnMean(0.77, "none; the bar is 80 % of `ppo/minigrid_doorkey`"),
     "appo/hopper": OnMean(2616, "none; the bar is 80 % of `ppo/hopper`"),
@@ -109,6 +110,9 @@ ON_MEAN: dict[str, OnMean] = {
     "gumbel_muzero/lunarlander": OnMean(200, "LightZero after 700,000 steps, read off a figure, 130"),
     "efficientzero/grid": OnMean(0.7, ""),
     "scalezero/grid": OnMean(0.7, ""),
+    "dreamer/cartpole_swingup": OnMean(650, "tdmpc2's DreamerV3 677"),
+    "dreamer/cup_catch": OnMean(830, "tdmpc2's DreamerV3 870"),
+    "dreamer/reacher_easy": OnMean(800, "tdmpc2's DreamerV3 872"),
     "dqn/cartpole": OnMean(490, "RL Zoo, one run, 500"),
     "dqn/acrobot": OnMean(-85, "RL Zoo, one run, −77"),
     "dqn/mountaincar": OnMean(-110, "RL Zoo, one run, −101"),
@@ -125,6 +129,9 @@ COSTLY = (
     "gumbel_muzero/tictactoe",
     "gumbel_muzero/pendulum",
     "gumbel_muzero/lunarlander",
+    "dreamer/cartpole_swingup",
+    "dreamer/cup_catch",
+    "dreamer/reacher_easy",
     *(preset for preset in PRESETS if preset.endswith("/grid")),
 )
 LONG = ("ppo/pong",)  # hours

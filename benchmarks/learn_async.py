@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare_sb3 import write_section
-from benchmarks.learn import ON_MEAN, RESULTS, ROOT, keep, load, mean_over_seeds, measured, read, training, worst
+from benchmarks.learn import ON_MEAN, RESULTS, ROOT, RUNS, keep, load, mean_over_seeds, measured, read, training, worst
 from rl_training.experiment.presets import load_preset
 
 TASKS = ("hopper", "minigrid_doorkey", "minatar_breakout")
@@ -29,7 +29,8 @@ def main() -> int:
     for seed in SEEDS:
         for preset in chosen:
             if str(seed) not in results(preset):
-                keep(path(preset), str(seed), result := measured([*training(preset, seed), *flags(preset)]))
+                command = [*training(preset, seed), *flags(preset), "--output-dir", str(RUNS / "async")]
+                keep(path(preset), str(seed), result := measured(command))
                 print(f"{preset} seed {seed}: {result['return_mean']} in {result['wall_seconds']} s", flush=True)
     write_section(ROOT / "docs" / "benchmarks.md", "learn_async", table())
     return 0 if all(reaches_its_bar(preset) for preset in chosen) else 1
