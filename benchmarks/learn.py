@@ -243,7 +243,11 @@ def bars(preset: str) -> dict[str, float]:
 
 
 def reaches_its_bar(preset: str) -> bool:
-    results = load(preset)
+    return is_reached(preset, load(preset))
+
+
+def is_reached(preset: str, results: dict[str, Any]) -> bool:
+    """Whether results of a preset, however it was run, reach its bar."""
     if any(worst(results, metric) < bar for metric, bar in bars(preset).items()):
         return False
     if preset not in ON_MEAN:

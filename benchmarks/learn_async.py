@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare_sb3 import write_section
-from benchmarks.learn import ON_MEAN, RESULTS, ROOT, RUNS, keep, load, mean_over_seeds, measured, read, training, worst
+from benchmarks.learn import (
+    ON_MEAN,
+    RESULTS,
+    ROOT,
+    RUNS,
+    is_reached,
+    keep,
+    load,
+    mean_over_seeds,
+    measured,
+    read,
+    training,
+)
 from rl_training.experiment.presets import load_preset
 
 TASKS = ("hopper", "minigrid_doorkey", "minatar_breakout")
@@ -51,12 +63,8 @@ def results(preset: str) -> dict[str, Any]:
 
 
 def reaches_its_bar(preset: str) -> bool:
-    found, bar = results(preset), ON_MEAN[preset]
-    return len(found) == len(SEEDS) and worst(found, bar.metric) >= bar.lowest and _mean(found) >= bar.mean
-
-
-def _mean(found: dict[str, Any]) -> float:
-    return mean_over_seeds(found, "return_mean")
+    found = results(preset)
+    return len(found) == len(SEEDS) and is_reached(preset, found)
 
 
 def table() -> str:
@@ -66,11 +74,13 @@ def table() -> str:
 
 
 def _row(preset: str, found: dict[str, Any]) -> str:
-    digits = 3 if ON_MEAN[preset].mean < 10 else 1
-    numbers = [_mean(found), *(found[seed]["return_mean"] for seed in sorted(found)), _mean(load(preset))]
-    mean, *each, alone = (f"{number:,.{digits}f}" for number in numbers)
+    bar = ON_MEAN[preset]
+    digits = 3 if bar.mean < 10 else 1
+    numbers = [found[seed][bar.metric] for seed in sorted(found)]
+    numbers += [mean_over_seeds(seeds, bar.metric) for seeds in (found, load(preset))]
+    *each, mean, alone = (f"{number:,.{digits}f}" for number in numbers)
     command = f"`rl-training train {preset} {' '.join(flags(preset))} --seeds 0-{SEEDS[-1]}`"
-    cells = [f"`{preset}`", len(found), mean, ", ".join(each), f"mean {ON_MEAN[preset].mean:g}", alone, command]
+    cells = [f"`{preset}`", len(found), mean, ", ".join(each), f"mean {bar.mean:g}", alone, command]
     return f"| {' | '.join(map(str, cells))} |"
 
 
