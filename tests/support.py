@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rl_training.algorithms.actor_critic import PolicyParams
+from rl_training.algorithms.actor_critic import ActorCriticAlgorithm, PolicyParams
 from rl_training.algorithms.efficientzero import EfficientZeroParams
 from rl_training.algorithms.muzero import MuZeroParams
 from rl_training.algorithms.scalezero import ScaleZeroParams
@@ -414,3 +414,9 @@ def zero_policy() -> ActorCritic:
     for parameter in policy.parameters():
         parameter.data.zero_()
     return policy
+
+
+def logit_gap(algorithm: ActorCriticAlgorithm) -> float:
+    """By how much the logit of the first action exceeds that of the second, where the one number is 1."""
+    dist = algorithm.policy.distribution(torch.ones(1, 1))
+    return (dist[0, 0] - dist[0, 1]).item()

@@ -11,17 +11,12 @@ import pytest
 import torch
 
 from rl_training.algorithms.appo import APPO, APPOParams, appo_loss
-from support import hand_batch, zero_policy
+from support import hand_batch, logit_gap, zero_policy
 
 
 def linear_appo(**params: Any) -> APPO:
     defaults = {"clip_coef": 0.2, "learning_rate": 0.1, "max_grad_norm": 1e9, "gamma": 0.5, "gae_lambda": 1.0}
     return APPO(zero_policy(), APPOParams(**{**defaults, "normalize_advantages": False, **params}))
-
-
-def logit_gap(appo: APPO) -> float:
-    dist = appo.policy.distribution(torch.ones(1, 1))
-    return (dist[0, 0] - dist[0, 1]).item()
 
 
 def test_loss_terms_by_hand() -> None:

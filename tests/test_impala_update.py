@@ -18,7 +18,7 @@ from rl_training.ops.returns import gae, n_step_returns
 from rl_training.runtime.appo_trainer import APPOLearner
 from rl_training.runtime.collector import LocalCollector
 from rl_training.runtime.impala_trainer import IMPALALearner
-from support import column, hand_batch, zero_policy
+from support import column, hand_batch, logit_gap, zero_policy
 
 
 def linear_impala(**params: Any) -> IMPALA:
@@ -67,11 +67,6 @@ def test_the_bars_bound_the_ratios(bar: dict[str, float], expected: tuple[float,
     torch.testing.assert_close(traces.targets, column(*expected))
     following = bar.get("gae_lambda", 1.0) * expected[1]
     torch.testing.assert_close(traces.advantages, column(1 + 0.5 * following, 1.0))
-
-
-def logit_gap(impala: IMPALA) -> float:
-    dist = impala.policy.distribution(torch.ones(1, 1))
-    return (dist[0, 0] - dist[0, 1]).item()
 
 
 @pytest.mark.parametrize(("pg_rho_bar", "weight"), [(1.0, 1.0), (2.0, 2.0), (3.0, 2.0)])
