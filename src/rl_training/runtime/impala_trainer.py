@@ -23,7 +23,7 @@ class IMPALALearner(ActorCriticLearner):
     controls = (*ActorCriticLearner.controls, RHO_BAR, C_BAR, PG_RHO_BAR, KL_COEF, TARGET_KL)
     reads = (LOGPROBS,)
     bears_stale_data = True
-    traces_every_pass: ClassVar[bool] = True
+    traces_every_pass: ClassVar[bool] = True  # a later pass has targets of the policy as it is then
     algorithm_class: ClassVar[type[IMPALA]] = IMPALA
     policy_parts = ("distribution", "head")
     params: VTraceParams
