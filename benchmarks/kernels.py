@@ -49,6 +49,8 @@ SHOWN_BY: dict[str, tuple[str, int]] = {
     "models.q_network.QPolicy.act": ("dqn/acrobot", 4_000),
     "algorithms.sac.ActorThroughCritics.update_critics": ("sac/pendulum", 1_500),
     "algorithms.sac.ActorThroughCritics.update_policy": ("sac/pendulum", 1_500),
+    "ops.losses.explained_variance": ("a2c/cartpole", 16_384),
+    "ops.returns.gae": ("a2c/cartpole", 16_384),
     "search.search.simulate": ("gumbel_muzero/cartpole", 2_000),
 }
 
@@ -101,6 +103,7 @@ TESTS = {
     "kernels.updates": "tests/test_kernels_policies.py, tests/test_trpo_update.py",
     "kernels.critics": "tests/test_kernels_off_policy.py",
     "kernels.q_learning": "tests/test_kernels_off_policy.py",
+    "kernels.returns": "tests/test_kernels_returns.py",
     "kernels.normed": "tests/test_dreamer_update.py",
     "kernels.rssm": "tests/test_dreamer_update.py",
     "kernels.stochastic": "tests/test_dreamer_update.py",

@@ -37,25 +37,26 @@ WORLD_MODEL = {
 }
 SEARCH = {"search.search.simulate"}
 CARTPOLE = "envs.vector.step_together"
+RETURNS = {"ops.losses.explained_variance", "ops.returns.gae"}
 # The plain functions that a run of the algorithm's small preset calls, and that kernels take over.
 EXPECTED: dict[str, set[str]] = {
-    "ppo": {*POLICY, CARTPOLE, "algorithms.ppo.PPO.update"},
-    "a2c": {ACTOR, CRITIC, "algorithms.a2c.A2C.update"},
-    "trpo": {*POLICY, "models.actor_critic.ActorCritic.distribution"}
+    "ppo": {*POLICY, *RETURNS, CARTPOLE, "algorithms.ppo.PPO.update"},
+    "a2c": {*RETURNS, ACTOR, CRITIC, "algorithms.a2c.A2C.update"},
+    "trpo": {*POLICY, *RETURNS, "models.actor_critic.ActorCritic.distribution"}
     | {f"algorithms.trpo.TRPO.{name}" for name in ("update_critic", "fisher_product")},
     "impala": {*POLICY, "algorithms.impala.IMPALA.gradient_step"},
     "appo": {*POLICY, "algorithms.appo.APPO.gradient_step"},
-    "gail": {*POLICY, "algorithms.ppo.PPO.update"},
+    "gail": {*POLICY, *RETURNS, "algorithms.ppo.PPO.update"},
     "dreamer": WORLD_MODEL,
     "muzero": SEARCH,
     "gumbel_muzero": SEARCH,
     "efficientzero": SEARCH,
     "scalezero": SEARCH,
-    "recurrent_ppo": set(),
+    "recurrent_ppo": RETURNS,
     "dqn": {"models.q_network.QPolicy.act", "algorithms.dqn.DQN.update"},
     "sac": {f"algorithms.sac.ActorThroughCritics.update_{part}" for part in ("critics", "policy")},
     "td3": {f"algorithms.sac.ActorThroughCritics.update_{part}" for part in ("critics", "policy")},
-    "ppg": set(),
+    "ppg": RETURNS,
 }
 
 

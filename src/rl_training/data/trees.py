@@ -32,7 +32,7 @@ def row_forms(tree: Tree, row_axes: int) -> Tree:
 
 def flatten_time(tree: Tree) -> Tree:
     """[T, B, …] → [T·B, …] for every leaf."""
-    return tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+    return tree_map(lambda leaf: leaf.flatten(0, 1), tree)
 
 
 def to_tensors(tree: Tree, device: torch.device | str = "cpu") -> Tree:

@@ -30,6 +30,7 @@ class SyncEnvs(Envs):
         self._first, self._steps = first, steps
         self._current = 0  # the environment that is asked
         self._obs = zeros_for(self.spaces.observation, (self.num_envs,))
+        self._form = (None, ()) if isinstance(self._obs, Mapping) else (self._obs.dtype, self._obs.shape[1:])
         self._no_rows = np.empty(0, dtype=np.int64)
         self._valid = np.ones(self.num_envs, dtype=bool)
         self._discrete = isinstance(self.spaces.action, gym.spaces.Discrete)
@@ -107,9 +108,8 @@ class SyncEnvs(Envs):
             env.close()
 
     def _store(self, index: int, obs: Any) -> None:
-        rows = self._obs
-        if type(rows) is type(obs) is np.ndarray and obs.dtype == rows.dtype and obs.shape == rows.shape[1:]:
-            rows[index] = obs  # nearly always
+        if type(obs) is np.ndarray and (obs.dtype, obs.shape) == self._form:
+            self._obs[index] = obs  # nearly always
             return
         write_row(self._obs, obs, index, lambda problem: self._fault(f"observation {problem}"))
 

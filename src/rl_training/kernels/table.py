@@ -26,6 +26,8 @@ ROOMS = {
     "rl_training.models.q_network": "rl_training.kernels.q_learning",
     "rl_training.models.rssm": "rl_training.kernels.rssm",
     "rl_training.ops.categorical": "rl_training.kernels.stochastic",
+    "rl_training.ops.losses": "rl_training.kernels.returns",
+    "rl_training.ops.returns": "rl_training.kernels.returns",
     "rl_training.search.search": "rl_training.kernels.planning",
 }
 

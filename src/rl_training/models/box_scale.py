@@ -19,7 +19,7 @@ class BoxScale:
 
     def __init__(self, space: spaces.Box) -> None:
         self.shape, self.dtype = space.shape, space.dtype
-        self.size = int(np.prod(space.shape))
+        self.size, self._is_whole = int(np.prod(space.shape)), np.issubdtype(space.dtype, np.integer)
         self.low, self.high = (bound.astype(np.result_type(bound, np.float32)) for bound in (space.low, space.high))
         self.has_low, self.has_high = self.low > -AS_GOOD_AS_INFINITE, self.high < AS_GOOD_AS_INFINITE
         bounded = self.has_low & self.has_high
@@ -36,9 +36,10 @@ class BoxScale:
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         if self.is_scaled:
             actions = self.first + (actions + 1.0) * self.half
-        if np.issubdtype(self.dtype, np.integer):
+        if self._is_whole:
             actions = np.rint(actions)
-        return actions.clip(self.low, self.high).astype(self.dtype, copy=False)
+        inside = np.minimum(np.maximum(actions, self.low), self.high)  # which is quicker than `clip`
+        return inside.astype(self.dtype, copy=False)
 
     def from_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         if self.is_scaled:

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_training.replaceable import replaceable
+
 ROUNDING = 1e-6  # what equal numbers may differ from their mean, relative to it
 
 
@@ -38,6 +40,7 @@ def clip_fraction(log_ratio: Tensor, clip_coef: float) -> Tensor:
     return (log_ratio.expm1().abs() > clip_coef).float().mean()
 
 
+@replaceable
 @np.errstate(over="ignore", invalid="ignore")
 def explained_variance(values: Tensor, targets: Tensor) -> np.floating:
     """1 - Var(targets - values) / Var(targets); 0 for constant targets, which have no variance to explain."""

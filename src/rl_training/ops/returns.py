@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_training.replaceable import replaceable
+
 
 class VTrace(NamedTuple):
     """Value targets, policy-gradient advantages and the importance ratios before clipping, each `[T, B]`."""
@@ -45,6 +47,7 @@ def _scan(decay: NDArray[Any], totals: NDArray[Any]) -> None:
         following = row
 
 
+@replaceable
 @torch.no_grad()
 def gae(
     rewards: Tensor,

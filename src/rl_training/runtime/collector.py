@@ -140,7 +140,7 @@ class LocalCollector:
     @torch.no_grad()
     def _rollout(self, rows: _Buffers, finals: list[_Final], episodes: tuple[Episode, ...]) -> Rollout:
         device = self.policy.device
-        all_obs = to_tensors(rows.obs, device)
+        all_obs = tree_map(lambda leaf: leaf.to(device), rows.all_obs)
         last_obs = tree_map(lambda leaf: leaf[-1], all_obs)
         obs = tree_map(lambda leaf: leaf[:-1], all_obs)
         ends_at = np.array([(f.t, row) for f in finals for row in f.rows], dtype=np.int64)
@@ -252,8 +252,9 @@ class _Buffers:
         self.extras: dict[str, NDArray[Any]] = {}
         self.scored = self.valued = False  # whether the policy gave log-probs and values while it acted
         self._device = device
-        tensors = to_tensors(self.obs)
-        self._obs_rows = [tree_map(lambda leaf, t=t: leaf[t], tensors) for t in range(num_steps)]
+        self._tensors: dict[str, Tensor] = {}
+        self.all_obs = to_tensors(self.obs)
+        self._obs_rows = [tree_map(lambda leaf, t=t: leaf[t], self.all_obs) for t in range(num_steps)]
 
     def obs_at(self, t: int) -> Tree:
         if self._device.type == "cpu":
@@ -287,7 +288,10 @@ class _Buffers:
         self.valid[t] = step.valid
 
     def tensor(self, name: str) -> Tensor:
-        return torch.from_numpy(getattr(self, name))
+        """The buffer of this name as a tensor, which shares its memory."""
+        if name not in self._tensors:
+            self._tensors[name] = torch.from_numpy(getattr(self, name))
+        return self._tensors[name]
 
     def _like(self, row: NDArray[Any]) -> NDArray[Any]:
         return np.zeros((len(self.rewards), *row.shape), dtype=row.dtype)
