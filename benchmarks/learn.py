@@ -55,6 +55,8 @@ BARS: dict[str, float | dict[str, float]] = {
     "gail/pendulum": -202,  # within 15 % of the expert, who returns −175.7 over 100 episodes
     "dreamer/cartpole": 450,
     "dreamer/pendulum": -350,
+    "dreamer/catch": 1.0,
+    "muzero/catch": 1.0,
 }
 
 
@@ -132,6 +134,8 @@ COSTLY = (
     "dreamer/cartpole_swingup",
     "dreamer/cup_catch",
     "dreamer/reacher_easy",
+    "dreamer/catch",
+    "muzero/catch",
     *(preset for preset in PRESETS if preset.endswith("/grid")),
 )
 LONG = ("ppo/pong",)  # hours
