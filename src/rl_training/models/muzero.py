@@ -257,4 +257,5 @@ class MuZeroModel(PlanningModel):
     def recurrent(self, latents: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         following, hidden = self.next_latents(latents, actions)
         policy, value = self.predict(following)
-        return following, self.scalar(self.reward_head(hidden)), self.scalar(value), policy
+        reward, value = self.scalar(torch.stack([self.reward_head(hidden), value]))
+        return following, reward, value, policy
