@@ -45,6 +45,29 @@ def test_a_cell_of_a_plane_sees_its_neighbours_only() -> None:
     assert change[:, 4:].sum() == 0
 
 
+@pytest.mark.parametrize(
+    ("num_actions", "move", "where"),
+    [(7, 3, (slice(None), 3)), (42, 9, (1, 2))],  # a column, and a cell: 9 is the third of the second row
+    ids=["column", "cell"],
+)
+def test_a_move_on_a_board_enters_where_it_is_made(num_actions: int, move: int, where: tuple[Any, Any]) -> None:
+    given = Spaces(spaces.Box(0, 1, (6, 7, 2), np.uint8), spaces.Discrete(num_actions))
+    model = MuZeroModel(given, muzero_options(latent_size=4, hidden_size=8, support_size=3, players=2))
+    plane = model.dynamics.planes(model.encoded(torch.tensor([move]), model.support))
+    assert plane.shape == (1, 6, 7, 1)
+    expected = torch.zeros(6, 7)
+    expected[where] = 1.0
+    assert torch.equal(plane[0, :, :, 0], expected)
+
+
+def test_actions_of_one_player_are_no_places() -> None:
+    """Four directions on a board of four columns are not its columns."""
+    given = Spaces(spaces.Box(0, 1, (4, 4, 2), np.uint8), spaces.Discrete(4))
+    model = MuZeroModel(given, muzero_options(latent_size=4, hidden_size=8, support_size=3))
+    plane = model.dynamics.planes(model.encoded(torch.tensor([2]), model.support))
+    assert torch.equal(plane[0], torch.tensor([0.0, 0.0, 1.0, 0.0]).expand(4, 4, 4))
+
+
 @pytest.mark.parametrize("rule", [puct(), gumbel()], ids=["puct", "gumbel"])
 def test_an_action_changes_every_cell_of_a_step_and_the_search_asks_the_towers(rule: Any) -> None:
     model = MuZeroModel(image_spaces(3), muzero_options(latent_size=4, hidden_size=8, support_size=3))

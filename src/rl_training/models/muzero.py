@@ -39,6 +39,7 @@ class MuZeroOptions:
     support_size: int
     normalize_obs: bool
     sampled_actions: int | None
+    players: int
 
 
 class Unrolled(NamedTuple):
@@ -194,7 +195,7 @@ class MuZeroModel(PlanningModel):
         self.torso = PlanesTorso(space, options.torso.image_layout, channels=channels, blocks=blocks)
         shape, self.latent_size = self.torso.shape, self.torso.out_features
         self.project = nn.Identity()
-        self.dynamics = PlanesStep(shape, self.action_size, blocks)
+        self.dynamics = PlanesStep(shape, self.action_size, blocks, on_board=options.players == 2)
         self.next_latent = PlanesLayers(shape, nn.Conv2d(channels, channels, 3, padding=1))
         self.reward_head = PlanesHead(shape, hidden, zeroed(nn.Linear(hidden, bins)))
         self.prediction = PlanesLayers(shape, nn.Sequential(tower(channels, blocks), nn.ReLU()))

@@ -74,20 +74,30 @@ class PlanesStep(nn.Module):
     """Latents and encoded actions side by side → the planes that a step's reward and successor are read from.
 
     Each number of an action enters as a plane filled with it: a one-hot one as a plane of ones among planes of zeros.
+    Moves `on_board`, which are cells or columns of it, enter as one plane that is 1 where they are: from a filled one
+    no convolution could tell.
     """
 
-    def __init__(self, shape: PlaneShape, num_actions: int, blocks: int) -> None:
+    def __init__(self, shape: PlaneShape, num_actions: int, blocks: int, *, on_board: bool = False) -> None:
         super().__init__()
         self.shape, self.num_actions = shape, num_actions
-        self.enter = nn.Conv2d(shape.channels + num_actions, shape.channels, 3, padding=1)
+        self.is_placed = on_board and num_actions in (shape.width, shape.height * shape.width)
+        planes = 1 if self.is_placed else num_actions
+        self.enter = nn.Conv2d(shape.channels + planes, shape.channels, 3, padding=1)
         self.tower = tower(shape.channels, blocks)
         self.out_features = shape.size
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows, actions = inputs.split([self.shape.size, self.num_actions], dim=-1)
-        filled = actions[:, None, None].expand(-1, self.shape.height, self.shape.width, -1)
-        entering = torch.cat([self.shape.cells(rows), filled], dim=-1).movedim(-1, 1)
+        entering = torch.cat([self.shape.cells(rows), self.planes(actions)], dim=-1).movedim(-1, 1)
         return as_rows(F.relu(self.tower(self.shape.folded(rows) + self.enter(entering))))
+
+    def planes(self, actions: Tensor) -> Tensor:
+        """Actions `[B, A]` as planes, channels last."""
+        height, width = self.shape.height, self.shape.width
+        if self.is_placed:
+            return actions.reshape(len(actions), -1, width, 1).expand(-1, height, -1, -1)
+        return actions[:, None, None].expand(-1, height, width, -1)
 
 
 class PlanesLayers(nn.Module):
