@@ -79,7 +79,7 @@ def test_pieces_fall_and_a_full_column_is_closed() -> None:
 
 
 def test_against_an_opponent_everything_is_told_from_the_policys_side() -> None:
-    env, outcomes, sides = TicTacToe(opponent="one_ply"), set(), set()
+    env, outcomes, sides = TicTacToe(opponent="random"), set(), set()
     for seed in range(40):
         obs, info = env.reset(seed=seed)
         sides.add(info["to_play"])
@@ -89,11 +89,12 @@ def test_against_an_opponent_everything_is_told_from_the_policys_side() -> None:
             pieces = obs.sum((0, 1), dtype=int)
             assert pieces[0] - pieces[1] == (-1 if own else 0)
             obs, reward, over, _, info = env.step(int(info["action_mask"].argmax()))
+            assert info["is_success"] == (reward == 1)
             if over:
                 break
         outcomes.add(reward)
     assert sides == {0, 1}
-    assert outcomes >= {-1.0}
+    assert outcomes >= {-1.0, 1.0}
 
 
 def games(first: str, second: str, count: int, game: BoardGame) -> list[int]:
@@ -254,7 +255,9 @@ def test_odds_of_ten_to_one_are_400_points() -> None:
     assert np.isfinite(elo_ratings(np.array([[0.0, 0.0], [8.0, 0.0]]))).all()
 
 
-def test_checkpoints_play_each_other_with_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def game_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A run that has played both sides of TicTacToe for 64 moves."""
     sizes = {"latent_size": 4, "hidden_size": 8, "num_simulations": 2, "learning_starts": 16, "players": 2}
     config = {
         "algo": "gumbel_muzero",
@@ -268,10 +271,24 @@ def test_checkpoints_play_each_other_with_both_sides(tmp_path: Path, capsys: pyt
     }
     run = train_run(make_config(config)).run_dir
     capsys.readouterr()
-    assert main(["elo", str(run), "--games", "4", "--json"]) == 0
+    return str(run)
+
+
+def test_a_run_is_evaluated_against_a_named_opponent(game_run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", game_run, "--episodes", "8", "--json"]) == 0
+    assert "success_rate" not in json.loads(capsys.readouterr().out)  # both sides are its own
+    against = ["--eval-env-kwargs", "{opponent: random}"]
+    assert main(["evaluate", game_run, "--episodes", "8", "--json", *against]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert 0 < scores["success_rate"] <= 1
+    assert scores["return_mean"] <= scores["success_rate"]  # wins less losses
+
+
+def test_checkpoints_play_each_other_with_both_sides(game_run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["elo", game_run, "--games", "4", "--json"]) == 0
     ratings = json.loads(capsys.readouterr().out)["ratings"]
     assert [row["checkpoint"] for row in ratings] == ["step-32", "step-64"]
     assert sum(row["points"] for row in ratings) == 4
     assert ratings[0]["elo"] == 0
-    assert main(["elo", str(run), "--games", "3"]) == 2
+    assert main(["elo", game_run, "--games", "3"]) == 2
     assert "an even number" in capsys.readouterr().err

@@ -2,8 +2,8 @@
 
 Without an opponent the policy plays both sides: an observation shows the game as the player to move sees it, and a
 reward is what the player wins who has moved. With an opponent an episode is a game against it, on the side that chance
-chooses, and everything is told from the policy's side. `info` has `action_mask`, the legal moves, and `to_play`, the
-number of the player to move.
+chooses, and everything is told from the policy's side; `info["is_success"]` says whether the move won it. `info` has
+`action_mask`, the legal moves, and `to_play`, the number of the player to move.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class TurnGame(gym.Env):
         if self.has_opponent and not over:
             lost, over = self.move(self.opponents_move())
             reward -= lost
-        return self.observation(), reward, over, False, self._info()
+        won = {"is_success": reward > 0} if self.has_opponent else {}
+        return self.observation(), reward, over, False, self._info() | won
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": self.legal_moves().astype(np.int8), "to_play": self.mover()}
