@@ -26,6 +26,7 @@ from rl_training.runtime.display import Display, Mode, open_display
 from rl_training.runtime.evaluation import Evaluation
 from rl_training.runtime.fine_tuning import start_from
 from rl_training.runtime.opening import open_checkpoint
+from rl_training.runtime.quickest import with_quickest_backend
 from rl_training.runtime.session import Session, seed_globals
 from rl_training.runtime.stopping import stoppable
 from rl_training.runtime.tracking import TrackedFiles
@@ -113,13 +114,14 @@ def train_run(
     """Trains into a new run directory."""
     import_loggers(config.loggers)  # one that is missing leaves no empty run behind
     seed_globals(config.seed)
+    config, told = with_quickest_backend(config, env)
     with stoppable(), closing(Session(config, env=env)) as session:
         config = session.config
         if config.init_from is not None:
             start_from(session, config.init_from, config.init_checkpoint)
         run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
         with RunLock(run_dir):
-            return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None)
+            return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None, told=told)
 
 
 def resume_run(
@@ -202,9 +204,15 @@ def warn_of_ended_schedule(session: Session) -> None:
 
 
 def _run(
-    session: Session, run_dir: Path, *, callbacks: Sequence[Callback], display: Mode, resume_step: int | None
+    session: Session,
+    run_dir: Path,
+    *,
+    callbacks: Sequence[Callback],
+    display: Mode,
+    resume_step: int | None,
+    told: str | None = None,
 ) -> TrainResult:
-    """Trains in a directory whose lock this process holds."""
+    """Trains in a directory whose lock this process holds; `told` is said first."""
     config = session.config
     write_config(run_dir, config)
     note_start(run_dir, session.progress.global_step)
@@ -213,7 +221,8 @@ def _run(
         rows = RowRecorder(run_dir, config, resume_step=resume_step)
     try:
         with display_of(session, display) as shown, told_of_compiling(shown.message):
-            shown.message(f"run: {run_dir}")
+            for line in filter(None, (told, f"run: {run_dir}")):
+                shown.message(line)
             tracked = TrackedFiles(run_dir, rows.trackers(), config.tracker_artifacts)
             listeners = [checkpoints, *callbacks, rows, tracked, OnScreen(shown)]
             result = train_session(session, callbacks=listeners, run_dir=run_dir)
