@@ -30,7 +30,7 @@ SEEDS = range(5)
 FEWER_SEEDS = range(3)
 ONE_SEED = range(1)
 
-# preset → the mean greedy return that the worst of the seeds has to reach, of each task where there are several.
+# preset → the mean greedy return that the worst of the seeds has to reach, or what it has to reach of each metric.
 BARS: dict[str, float | dict[str, float]] = {
     "ppo/cartpole": 490,
     "ppo/acrobot": -95,
@@ -48,9 +48,10 @@ BARS: dict[str, float | dict[str, float]] = {
     "gumbel_muzero/cartpole": 475,
     "muzero/tictactoe": 0,  # against the perfect player, from whom nobody wins
     "gumbel_muzero/tictactoe": 0,
+    "gumbel_muzero/connect_four": {"success_rate": 0.95, "success_rate/rollouts:200": 0.8},
     "efficientzero/cartpole": 450,
     "scalezero/cartpole": 400,
-    "scalezero/classic": {"CartPole-v1": 350, "Acrobot-v1": -130},
+    "scalezero/classic": {"return_mean/CartPole-v1": 350, "return_mean/Acrobot-v1": -130},
     "gail/cartpole": 475,
     "gail/pendulum": -202,  # within 15 % of the expert, who returns −175.7 over 100 episodes
     "dreamer/cartpole": 450,
@@ -110,6 +111,7 @@ ON_MEAN: dict[str, OnMean] = {
     "gumbel_muzero/grid": OnMean(0.7, ""),
     "gumbel_muzero/pendulum": OnMean(-200, ""),
     "gumbel_muzero/lunarlander": OnMean(200, "LightZero after 700,000 steps, read off a figure, 130"),
+    "gumbel_muzero/lunarlander_continuous": OnMean(200, ""),
     "efficientzero/grid": OnMean(0.7, ""),
     "scalezero/grid": OnMean(0.7, ""),
     "dreamer/cartpole_swingup": OnMean(650, "tdmpc2's DreamerV3 677"),
@@ -129,8 +131,10 @@ PRESETS = (*BARS, *ON_MEAN)
 COSTLY = (
     "muzero/tictactoe",
     "gumbel_muzero/tictactoe",
+    "gumbel_muzero/connect_four",
     "gumbel_muzero/pendulum",
     "gumbel_muzero/lunarlander",
+    "gumbel_muzero/lunarlander_continuous",
     "dreamer/cartpole_swingup",
     "dreamer/cup_catch",
     "dreamer/reacher_easy",
@@ -139,6 +143,8 @@ COSTLY = (
     *(preset for preset in PRESETS if preset.endswith("/grid")),
 )
 LONG = ("ppo/pong",)  # hours
+RIVALS = {"gumbel_muzero/connect_four": "rollouts:200"}  # another opponent, whom a trained run meets as well
+RIVALRY = 200  # games
 _writing = threading.Lock()
 
 
@@ -174,6 +180,8 @@ def seeds_of(preset: str) -> range:
 def train(preset: str, seed: int) -> str:
     """One seed, whose result is kept."""
     result = measured(training(preset, seed))
+    if preset in RIVALS:
+        result |= meeting(RIVALS[preset], runs_of(preset, f"*-seed{seed}")[-1])
     keep(result_path(preset), str(seed), result)
     return f"{preset} seed {seed}: {result['return_mean']} in {result['cpu_seconds']} CPU s"
 
@@ -202,9 +210,23 @@ def measured(command: list[str]) -> dict[str, Any]:
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "wall_seconds": round(time.perf_counter() - started, 1),
         **{
-            name: round(answer[name], 2) for name in answer if name == "success_rate" or name.startswith("return_mean/")
+            name: round(answer[name], 3) for name in answer if name == "success_rate" or name.startswith("return_mean/")
         },
     }
+
+
+def meeting(rival: str, run: Path) -> dict[str, float]:
+    """The share of games that a run wins against another opponent than its config's."""
+    against = ["--eval-env-kwargs", json.dumps({"opponent": rival}), "--episodes", str(RIVALRY), "--json"]
+    command = [sys.executable, "-m", "rl_training", "evaluate", str(run), *against]
+    answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return {f"success_rate/{rival}": round(answer["success_rate"], 3)}
+
+
+def runs_of(preset: str, which: str = "*") -> list[Path]:
+    """The runs of a preset's task, from the oldest on."""
+    config = make_config(load_preset(preset))
+    return sorted((RUNS / config.algo / file_name(config.env_spec().name)).glob(which))
 
 
 def keep(path: Path, seed: str, result: dict[str, Any]) -> None:
@@ -215,11 +237,9 @@ def keep(path: Path, seed: str, result: dict[str, Any]) -> None:
 
 def draw(preset: str) -> None:
     """The learning curves of all seeds, if their runs are still there."""
-    config = make_config(load_preset(preset))
-    runs = RUNS / config.algo / file_name(config.env_spec().name)
-    if runs.is_dir():
+    if runs := runs_of(preset):
         curve_path(preset).parent.mkdir(parents=True, exist_ok=True)
-        plot_runs([runs], curve_path(preset), title=preset)
+        plot_runs([runs[0].parent], curve_path(preset), title=preset)
 
 
 def curve_path(preset: str) -> Path:
@@ -243,7 +263,7 @@ def bars(preset: str) -> dict[str, float]:
     if preset in ON_MEAN:
         return {ON_MEAN[preset].metric: ON_MEAN[preset].lowest}
     bar = BARS[preset]
-    return {f"return_mean/{task}": own for task, own in bar.items()} if isinstance(bar, dict) else {"return_mean": bar}
+    return bar if isinstance(bar, dict) else {"return_mean": bar}
 
 
 def reaches_its_bar(preset: str) -> bool:

@@ -30,6 +30,14 @@ def test_a_bar_may_be_on_another_metric_than_the_return(monkeypatch: pytest.Monk
     assert learn.reaches_its_bar("sac/fetchreach")
 
 
+def test_a_preset_may_have_bars_on_several_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {"0": {"success_rate": 0.96, "success_rate/rollouts:200": 0.85}}
+    monkeypatch.setattr(learn, "load", lambda preset: results)
+    assert learn.reaches_its_bar("gumbel_muzero/connect_four")
+    results["0"]["success_rate/rollouts:200"] = 0.7
+    assert not learn.reaches_its_bar("gumbel_muzero/connect_four")
+
+
 def test_sixty_percent_of_a_negative_bar_is_below_it() -> None:
     assert learn.OnMean(-230, "").lowest == pytest.approx(-322)
 
