@@ -114,14 +114,15 @@ def train_run(
     """Trains into a new run directory."""
     import_loggers(config.loggers)  # one that is missing leaves no empty run behind
     seed_globals(config.seed)
-    config, told = with_quickest_backend(config, env)
-    with stoppable(), closing(Session(config, env=env)) as session:
-        config = session.config
-        if config.init_from is not None:
-            start_from(session, config.init_from, config.init_checkpoint)
-        run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
-        with RunLock(run_dir):
-            return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None, told=told)
+    with stoppable():
+        config, told = with_quickest_backend(config, env)
+        with closing(Session(config, env=env)) as session:
+            config = session.config
+            if config.init_from is not None:
+                start_from(session, config.init_from, config.init_checkpoint)
+            run_dir = create_run_dir(Path(config.output_dir), config.algo, config.env_id, config.seed, config.run_name)
+            with RunLock(run_dir):
+                return _run(session, run_dir, callbacks=callbacks, display=display, resume_step=None, told=told)
 
 
 def resume_run(
