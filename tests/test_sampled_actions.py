@@ -198,6 +198,31 @@ def test_greedy_actions_are_the_same_each_time_and_within_the_bounds(tmp_path: P
     agent.close()
 
 
+def test_without_chance_a_box_gets_the_mean_of_what_its_samples_do() -> None:
+    sampled = SampledActions(BOX, 4, count=3)
+    candidates = np.array([[[-1.0, 0.5], [3.0, 0.0], [0.0, 0.0]]], dtype=np.float32)
+    # The second one is executed as 1: 0.5 · −1 + 0.25 · 1 + 0.25 · 0 and 0.5 · 0.5.
+    greedy = sampled.greedy(candidates, np.array([[0.5, 0.25, 0.25]]), candidates[:, 0])
+    np.testing.assert_allclose(greedy, [[-0.25, 0.25]])
+    choices = SampledActions(spaces.MultiDiscrete([3, 2]), 4, count=3)
+    numbers = np.array([[[0, 1], [2, 0], [1, 1]]])
+    np.testing.assert_array_equal(choices.greedy(numbers, np.array([[0.5, 0.25, 0.25]]), numbers[:, 0]), [[0, 1]])
+
+
+def test_without_chance_other_observations_get_other_samples() -> None:
+    """The deviations from the mode would else leave out the same directions at every step."""
+    agent = GumbelMuZero("Pendulum-v1", num_envs=1, eval_episodes=0, **SMALL)
+    seen = []
+    for value in (0.1, 0.2):
+        obs = torch.full((1, 3), value)
+        candidates = agent.policy.plan(obs, None).candidates
+        assert candidates is not None
+        assert np.array_equal(candidates, agent.policy.plan(obs, None).candidates)
+        seen.append(candidates[0] - candidates[0, 0])
+    assert not np.allclose(*seen, atol=0.1)
+    agent.close()
+
+
 def test_who_cannot_sample_says_so() -> None:
     with pytest.raises(ConfigError, match="needs a Discrete action space, got Box"):
         ScaleZero("Pendulum-v1")

@@ -7,11 +7,14 @@ over samples of the policy itself are even; the policy learns to make those samp
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
@@ -91,6 +94,16 @@ class SampledActions(nn.Module):
         if isinstance(self.head, CategoricalHead):
             return -sum(math.log(n) for n in self.head.classes)
         return -self.width * math.log(2.0)
+
+    def greedy(self, candidates: NDArray[Any], policy: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
+        """What to do without chance: in a Box the mean of the candidates `[N, K, …]` by a search's policy `[N, K]`.
+
+        The chosen candidate has the largest of several values that all have errors; in their mean these cancel.
+        """
+        if not isinstance(self.head, GaussianHead):
+            return chosen
+        executed = candidates.clip(-1.0, 1.0) if self.head.scale.is_bounded else candidates
+        return np.einsum("nk,nk...->n...", policy, executed).astype(candidates.dtype)
 
     def draw_evenly(self, rows: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
         """Samples `[N, K, …]` of the space, not of the policy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -139,8 +140,12 @@ class SearchPolicy(nn.Module):
         dist: Tensor,
         rng: np.random.Generator | None,
     ) -> Plan:
-        """Searches among samples; without a generator the same ones each time, the policy's likeliest among them."""
-        generator = torch.Generator(self.device).manual_seed(0 if rng is None else int(rng.integers(2**62)))
+        """Searches among samples; without a generator what is seen decides which, and the policy's likeliest is one.
+
+        The same chance at every step would leave out the same directions at every step.
+        """
+        seed = zlib.crc32(latents.cpu().numpy().tobytes()) if rng is None else int(rng.integers(2**62))
+        generator = torch.Generator(self.device).manual_seed(seed)
         if rng is None:
             candidates, logits = sampled.draw(dist, generator), values.new_zeros(len(values), sampled.count)
             candidates[:, 0] = sampled.head.mode(dist)
@@ -149,7 +154,9 @@ class SearchPolicy(nn.Module):
         among = SampledSearch(model, sampled, generator)
         plan = self._searched(among, among.packed(latents, candidates), values, logits, rng)
         known = candidates.cpu().numpy()
-        return plan._replace(actions=known[np.arange(len(known)), plan.actions], candidates=known)
+        chosen = known[np.arange(len(known)), plan.actions]
+        actions = sampled.greedy(known, plan.policy, chosen) if rng is None else chosen
+        return plan._replace(actions=actions, candidates=known)
 
     def _searched(
         self,
