@@ -96,7 +96,7 @@ class SampledActions(nn.Module):
         return -self.width * math.log(2.0)
 
     def greedy(self, candidates: NDArray[Any], policy: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
-        """What to do without chance: in a Box the mean of the candidates `[N, K, …]` by a search's policy `[N, K]`.
+        """Acts without chance: in a Box by the mean of the candidates `[N, K, …]`, by a search's policy `[N, K]`.
 
         The chosen candidate has the largest of several values that all have errors; in their mean these cancel.
         """
