@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from rl_training.data.trees import tree_leaves
 from rl_training.envs.factory import EnvSpec
 from rl_training.experiment.checkpointing import load_checkpoint
 from rl_training.experiment.config import TrainConfig, make_config
@@ -120,11 +121,6 @@ def test_a_run_remembers_and_learns_the_same_as_in_one_process(tmp_path: Path) -
         assert run_dir is not None
         assert run_config(run_dir).backend == {"auto": "async", "sync": "sync"}[backend]
         learner = load_checkpoint(run_dir, "latest")["learner"]
-        weights.append(torch.cat([t.flatten() for t in leaves(learner["algorithm"]["policy"])]))
+        policy = learner["algorithm"]["policy"]
+        weights.append(torch.cat([torch.as_tensor(leaf).flatten() for leaf in tree_leaves(policy)]))
     assert torch.equal(*weights)
-
-
-def leaves(tree: Any) -> list[torch.Tensor]:
-    if isinstance(tree, dict):
-        return [leaf for key in sorted(tree) for leaf in leaves(tree[key])]
-    return [torch.as_tensor(tree)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from dataclasses import replace
 
 import numpy as np
 
@@ -32,7 +31,7 @@ def with_quickest_backend(config: TrainConfig, env: EnvSource | None) -> tuple[T
     cores = min(os.cpu_count() or 1, config.num_envs)
     if cores == 1 or config.backend != "auto" or config.collect_ahead or not _may_move(spec):
         return config, None
-    seconds = step_seconds(replace(spec, backend="sync"))
+    seconds = step_seconds(spec)
     if seconds is None or seconds * (1.0 - 1.0 / cores) < LEAST_GAIN * HAND_OVER_S:
         return config, None
     told = f"a step of {spec.name} takes {1e3 * seconds:.2g} ms: every environment gets a process (backend async)"
