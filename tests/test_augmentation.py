@@ -11,11 +11,12 @@ from gymnasium import spaces
 
 from rl_training import EfficientZero, GumbelMuZero
 from rl_training.envs.boards import BoardGame, ConnectFour, TicTacToe
+from rl_training.envs.catch import Catch
 from rl_training.envs.grid import Grid
 from rl_training.envs.masks import ACTION_MASK, OBS, masked_space
 from rl_training.envs.types import Spaces
 from rl_training.errors import ConfigError
-from rl_training.ops.augmentation import shift_sources
+from rl_training.ops.augmentation import scaled_brightness, shift_sources
 from rl_training.runtime.augmentation import make_augmentation
 
 
@@ -91,14 +92,42 @@ def test_every_observation_is_shifted_by_up_to_four_of_84_pixels(shape: tuple[in
     assert (int(columns.min()), int(columns.max())) == (46, 54)
 
 
+def test_brightness_is_scaled_from_black_on_and_by_a_tenth_at_most() -> None:
+    images = torch.tensor([-1.0, 0.0, 1.0]).expand(3, 1, 1, 3)
+    scaled = scaled_brightness(images, -1.0, torch.tensor([1.0, -3.0, 9.0]))
+    #  1 + 0.05 · 1 = 1.05;  1 − 0.05 · 2 = 0.9;  1 + 0.05 · 2 = 1.1;  black, −1, stays
+    expected = torch.tensor([[-1.0, 0.05, 1.1], [-1.0, -0.1, 0.8], [-1.0, 0.1, 1.2]])
+    torch.testing.assert_close(scaled[:, 0, 0], expected)
+
+
+@pytest.mark.parametrize("kind", ["intensity", "shift_intensity"])
+def test_every_image_has_a_brightness_of_its_own(kind: str) -> None:
+    space = spaces.Box(0, 255, (24, 24, 3), np.uint8)
+    augmentation = make_augmentation(kind, Spaces(space, spaces.Discrete(2)), "auto")
+    assert augmentation is not None
+    obs = torch.full((50, 24, 24, 3), 100, dtype=torch.uint8)
+    batch = augmentation({"obs": obs, "next_obs": obs.expand(4, -1, -1, -1, -1)}, np.random.default_rng(0))
+    for name, count in (("obs", 50), ("next_obs", 200)):
+        images = batch[name].flatten(0, -4)
+        assert (images == images[:, :1, :1, :1]).all()  # a shift of one colour changes nothing
+        levels = images[:, 0, 0, 0]
+        assert len(levels.unique()) > 0.9 * count
+        assert 90 - 1e-4 <= float(levels.min()) < 95
+        assert 105 < float(levels.max()) <= 110 + 1e-4
+
+
 def test_what_cannot_be_augmented_is_refused_with_the_cure() -> None:
+    with pytest.raises(ConfigError, match="intensity is for pixels, and the cells of a grid are bits or codes"):
+        EfficientZero(Grid, augmentation="intensity").train(8)
     with pytest.raises(ConfigError, match="7 moves on a board of 6 × 7; mirror is for"):
         make_augmentation("square", spaces_of(ConnectFour()), "auto")
     with pytest.raises(ConfigError, match="augmentation: needs observations that are one image or board"):
         GumbelMuZero("CartPole-v1", augmentation="shift").train(8)
 
 
-@pytest.mark.parametrize(("env", "kind", "players"), [(TicTacToe, "square", 2), (Grid, "shift", 1)])
+@pytest.mark.parametrize(
+    ("env", "kind", "players"), [(TicTacToe, "square", 2), (Grid, "shift", 1), (Catch, "shift_intensity", 1)]
+)
 def test_updates_see_augmented_windows(env: Any, kind: str, players: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"latent_size": 4, "batch_size": 16, "num_simulations": 4, "learning_starts": 32, "replay_ratio": 0.1}
     agent = EfficientZero(env, num_envs=2, eval_episodes=0, players=players, augmentation=kind, **sizes)

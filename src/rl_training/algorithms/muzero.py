@@ -42,10 +42,10 @@ class PlannerParams(ReplayParams):
         description="actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete",
     )
     max_depth: PositiveInt | None = Field(None, description="of the search; default: no limit")
-    augmentation: Literal["none", "shift", "mirror", "square"] = Field(
+    augmentation: Literal["none", "shift", "intensity", "shift_intensity", "mirror", "square"] = Field(
         "none",
-        description="of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight "
-        "symmetries of a square",
+        description="of replayed images: shift by a few pixels, scale brightness by up to a tenth, or both; of boards "
+        "and the moves on them: mirror, or all eight symmetries of a square",
     )
     unroll_steps: PositiveInt = Field(5, description="imagined steps that an update trains")
     n_steps: PositiveInt = Field(5, description="real rewards in a value target")

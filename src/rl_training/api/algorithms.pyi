@@ -1116,7 +1116,7 @@ class MuZero(Agent):
         temperature: chance in the choice of actions; 0: none
         sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
-        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
+        augmentation: of replayed images: shift by a few pixels, scale brightness by up to a tenth, or both; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1171,7 +1171,7 @@ class MuZero(Agent):
         temperature_warmup_steps: int = ...,
         sampled_actions: int | None = None,
         max_depth: int | None = None,
-        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
+        augmentation: Literal['none', 'shift', 'intensity', 'shift_intensity', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = None,
@@ -1227,7 +1227,7 @@ class GumbelMuZero(Agent):
         temperature: chance in the choice of actions; 0: none
         sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
-        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
+        augmentation: of replayed images: shift by a few pixels, scale brightness by up to a tenth, or both; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1281,7 +1281,7 @@ class GumbelMuZero(Agent):
         temperature_warmup_steps: int = ...,
         sampled_actions: int | None = None,
         max_depth: int | None = None,
-        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
+        augmentation: Literal['none', 'shift', 'intensity', 'shift_intensity', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = None,
@@ -1334,7 +1334,7 @@ class EfficientZero(Agent):
         temperature: chance in the choice of actions; 0: none
         sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
-        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
+        augmentation: of replayed images: shift by a few pixels, scale brightness by up to a tenth, or both; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1398,7 +1398,7 @@ class EfficientZero(Agent):
         temperature_warmup_steps: int = ...,
         sampled_actions: int | None = None,
         max_depth: int | None = None,
-        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
+        augmentation: Literal['none', 'shift', 'intensity', 'shift_intensity', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = 10000,
@@ -1463,7 +1463,7 @@ class ScaleZero(Agent):
         temperature: chance in the choice of actions; 0: none
         sampled_actions: actions that a node samples of the policy; default: 16 of Box and MultiDiscrete, all of Discrete
         max_depth: of the search; default: no limit
-        augmentation: of replayed images: shift by a few pixels; of boards and the moves on them: mirror, or all eight symmetries of a square
+        augmentation: of replayed images: shift by a few pixels, scale brightness by up to a tenth, or both; of boards and the moves on them: mirror, or all eight symmetries of a square
         unroll_steps: imagined steps that an update trains
         n_steps: real rewards in a value target
         correction_interval: age in steps that takes a step off a value target; default: none does
@@ -1529,7 +1529,7 @@ class ScaleZero(Agent):
         temperature_warmup_steps: int = ...,
         sampled_actions: int | None = None,
         max_depth: int | None = None,
-        augmentation: Literal['none', 'shift', 'mirror', 'square'] = 'none',
+        augmentation: Literal['none', 'shift', 'intensity', 'shift_intensity', 'mirror', 'square'] = 'none',
         unroll_steps: int = 5,
         n_steps: int = 5,
         correction_interval: int | None = None,

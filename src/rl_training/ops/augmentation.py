@@ -1,4 +1,4 @@
-"""Augmented images as indices: `sources` name, for each pixel of the new image, the pixel of the old one it shows."""
+"""Augmented images. `sources` name, for each pixel of the new image, the pixel of the old one that it shows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Indices = NDArray[np.int64]
+INTENSITY, FURTHEST = 0.05, 2.0  # of EfficientZero: a deviation of brightness, and how many of them at most
 
 
 def symmetry_sources(height: int, width: int, *, turns: bool) -> Indices:
@@ -27,3 +28,9 @@ def moved_pixels(images: Tensor, sources: Tensor) -> Tensor:
     """Images `[…, B, C, H, W]` with the pixels that `sources` `[B, H · W]` name."""
     rows = images.flatten(-2)
     return rows.gather(-1, sources[:, None].expand(rows.shape)).reshape(images.shape)
+
+
+def scaled_brightness(images: Tensor, black: float, noise: Tensor) -> Tensor:
+    """Images `[…, C, H, W]` as floats whose distance from black is scaled by 1 + 0.05 ε, of `noise` `[…]`."""
+    factors = 1.0 + INTENSITY * noise.clamp(-FURTHEST, FURTHEST)
+    return black + (images.float() - black) * factors[..., None, None, None]

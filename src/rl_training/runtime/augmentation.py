@@ -1,10 +1,10 @@
-"""Augmented batches of planners: boards mirrored and turned with their moves, images shifted by a few pixels."""
+"""Augmented batches of planners: boards mirrored and turned with their moves, images shifted and brightened."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -15,10 +15,12 @@ from rl_training.data.trees import Tree
 from rl_training.envs.masks import ACTION_MASK, OBS, seen_space
 from rl_training.envs.types import ImageLayout, Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.grids import is_grid
 from rl_training.models.images import image_format, is_image
-from rl_training.ops.augmentation import moved_pixels, shift_sources, symmetry_sources
+from rl_training.ops.augmentation import moved_pixels, scaled_brightness, shift_sources, symmetry_sources
 
 OBSERVATIONS = ("obs", "next_obs")
+Change = Callable[[Tensor, float, np.random.Generator], Tensor]
 
 
 class Augmentation(ABC):
@@ -34,24 +36,47 @@ class Augmentation(ABC):
     @abstractmethod
     def __call__(self, batch: Mapping[str, Tree], rng: np.random.Generator) -> dict[str, Tree]: ...
 
-    def moved(self, obs: Tree, sources: Tensor) -> Tree:
-        """Observations with the pixels that the sources name."""
-        if isinstance(obs, Mapping):
-            return {**obs, OBS: self.moved(obs[OBS], sources)}
-        return self.format.as_given(moved_pixels(self.format.channels_first(obs), sources))
 
+class Views(Augmentation):
+    """Changes every observation by chance of its own (Ye et al., 2021; Yarats et al., 2021)."""
 
-class Shifts(Augmentation):
-    """Shifts every observation by its own few pixels, of 84 by up to 4 (Ye et al., 2021; Yarats et al., 2021)."""
+    def __init__(self, spaces: Spaces, layout: ImageLayout, changes: tuple[Change, ...]) -> None:
+        super().__init__(spaces, layout)
+        if brightened in changes and is_grid(seen_space(spaces)):
+            raise ConfigError("augmentation: intensity is for pixels, and the cells of a grid are bits or codes")
+        self.changes = changes
 
     def __call__(self, batch: Mapping[str, Tree], rng: np.random.Generator) -> dict[str, Tree]:
-        return {**batch, **{name: self.shifted(batch[name], rng) for name in OBSERVATIONS if name in batch}}
+        return {**batch, **{name: self.changed(batch[name], rng) for name in OBSERVATIONS if name in batch}}
 
-    def shifted(self, obs: Tree, rng: np.random.Generator) -> Tree:
-        images = self.format.channels_first(obs[OBS] if isinstance(obs, Mapping) else obs)
-        furthest = math.ceil(max(self.height, self.width) / 24)
-        offsets = rng.integers(-furthest, furthest, size=(images.shape[-4], 2), endpoint=True)
-        return self.moved(obs, torch.from_numpy(shift_sources(self.height, self.width, offsets)).to(images.device))
+    def changed(self, obs: Tree, rng: np.random.Generator) -> Tree:
+        if isinstance(obs, Mapping):
+            return {**obs, OBS: self.changed(obs[OBS], rng)}
+        images = self.format.channels_first(obs)
+        for change in self.changes:
+            images = change(images, self.format.black, rng)
+        return self.format.as_given(images)
+
+
+def shifted(images: Tensor, black: float, rng: np.random.Generator) -> Tensor:
+    """Images moved by a few pixels, of 84 by up to 4."""
+    height, width = images.shape[-2:]
+    furthest = math.ceil(max(height, width) / 24)
+    offsets = rng.integers(-furthest, furthest, size=(images.shape[-4], 2), endpoint=True)
+    return moved_pixels(images, torch.from_numpy(shift_sources(height, width, offsets)).to(images.device))
+
+
+def brightened(images: Tensor, black: float, rng: np.random.Generator) -> Tensor:
+    """Images, as floats, that are brighter or darker by up to a tenth."""
+    noise = rng.standard_normal(images.shape[:-3], dtype=np.float32)
+    return scaled_brightness(images, black, torch.from_numpy(noise).to(images.device))
+
+
+VIEWS: dict[str, tuple[Change, ...]] = {
+    "shift": (shifted,),
+    "intensity": (brightened,),
+    "shift_intensity": (shifted, brightened),
+}
 
 
 class Symmetries(Augmentation):
@@ -84,8 +109,10 @@ class Symmetries(Augmentation):
         return {**batch, **boards, "actions": actions, "policies": policies}
 
     def turned(self, obs: Tree, pixels: Tensor, moves: Tensor) -> Tree:
-        turned = self.moved(obs, pixels)
-        if isinstance(obs, Mapping) and ACTION_MASK in obs:
+        if not isinstance(obs, Mapping):
+            return self.format.as_given(moved_pixels(self.format.channels_first(obs), pixels))
+        turned = {**obs, OBS: self.turned(obs[OBS], pixels, moves)}
+        if ACTION_MASK in obs:
             turned[ACTION_MASK] = obs[ACTION_MASK].gather(-1, moves.expand(obs[ACTION_MASK].shape))
         return turned
 
@@ -93,4 +120,6 @@ class Symmetries(Augmentation):
 def make_augmentation(kind: str, spaces: Spaces, layout: ImageLayout) -> Augmentation | None:
     if kind == "none":
         return None
-    return Shifts(spaces, layout) if kind == "shift" else Symmetries(spaces, layout, turns=kind == "square")
+    if kind in VIEWS:
+        return Views(spaces, layout, VIEWS[kind])
+    return Symmetries(spaces, layout, turns=kind == "square")
