@@ -73,6 +73,9 @@ class DreamerReference:
 
     def total(self) -> Tensor:
         features, world = self.world_model()
+        if last := self.params.imagine_last:  # the authors' `imag_last`: behaviour is learned from the last states only
+            features, self.steps = features[-last:], last
+            self.batch = {name: column[-last:] for name, column in self.batch.items()}
         actor, critic, returns = self.behaviour(features)
         replay = self.replay_critic(features, returns)
         return world + actor + critic + self.params.replay_value_scale * replay

@@ -56,6 +56,16 @@ def test_dreamers_loss_is_the_papers(observation: gym.Space, action: gym.Space, 
         assert literal.any() or (free_nats and name.startswith("rssm.prior_net")), name
 
 
+def test_behaviour_may_be_learned_from_the_last_states_of_each_sequence_alone() -> None:
+    algorithm = shaken_dreamer(VECTOR, DISCRETE, imagine_last=3)
+    batch = eventful_batch(algorithm)
+    reference = DreamerReference(algorithm, batch).total()
+    loss = captured_loss(algorithm, batch)
+    torch.testing.assert_close(loss, reference, rtol=1e-4, atol=1e-4)
+    from_all = captured_loss(shaken_dreamer(VECTOR, DISCRETE), batch)
+    assert not torch.isclose(from_all, loss, rtol=1e-3)
+
+
 def test_an_update_clips_each_tensors_gradient_by_its_own_norm(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = shaken_dreamer(VECTOR, DISCRETE, agc=1e-3)
     shares: list[float] = []

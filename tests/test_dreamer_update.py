@@ -42,6 +42,7 @@ from rl_training.ops.categorical import (
 )
 from rl_training.ops.returns import lambda_returns
 from rl_training.ops.transforms import expected_value, symexp_bins, symlog, two_hot
+from rl_training.runtime.dreamer_trainer import DreamerLearner
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (16, 16, 1), np.uint8)
@@ -126,6 +127,16 @@ def test_the_mean_over_mirrored_bins_is_the_mean_and_zero_before_learning() -> N
     torch.testing.assert_close(symmetric_mean(two_hot(targets, bins), bins), targets)
     logits = two_hot(targets, bins).clamp(min=1e-30).log()
     torch.testing.assert_close(symmetric_mean(logits.softmax(-1), bins), expected_value(logits, bins))
+
+
+def test_the_outermost_bin_is_symexp_of_the_limit() -> None:
+    """Bins that reach less far lie as close with fewer of them: 89 to ±7 as 255 to ±20."""
+    params = DreamerParams(size="nano", num_bins=89, bin_limit=7.0)
+    bins = DreamerLearner.build_algorithm(params, Spaces(VECTOR, DISCRETE)).policy.bins
+    assert float(bins[-1]) == pytest.approx(math.expm1(7.0))
+    spacing = symlog(bins).diff()
+    torch.testing.assert_close(spacing, torch.full_like(spacing, 14 / 88), rtol=1e-3, atol=1e-4)
+    assert float(spacing[0]) == pytest.approx(40 / 254, rel=0.02)
 
 
 def test_kl_by_hand_each_side_with_its_own_gradient() -> None:

@@ -27,6 +27,8 @@ from rl_training.models.seams import OwnNetwork
 from rl_training.ops.categorical import categorical_kl, symmetric_mean, two_hot_cross_entropy
 from rl_training.ops.returns import lambda_returns
 
+OUTCOMES = ("rewards", "terminal", "is_first", "is_last")  # that behaviour is learned from, beside the states
+
 
 class DreamerParams(ReplayParams):
     renamed: ClassVar[dict[str, str]] = {
@@ -37,6 +39,7 @@ class DreamerParams(ReplayParams):
     size: Literal["nano", "xxs", "xs", "s", "m", "l", "xl"] = Field("xs", description="of all networks")
     image_layout: ImageLayout = Field("auto", description=IMAGE_LAYOUT)
     num_bins: PositiveInt = Field(255, description="of the reward's and the value's distributions")
+    bin_limit: PositiveFloat = Field(20.0, description="symlog of the outermost bin; 7 reaches to 1,096, 20 to 5e8")
     rollout_steps: PositiveInt = Field(16, description="rows of every environment in a rollout")
     batch_size: PositiveInt = Field(16, description="sequences in an update")
     sequence_length: PositiveInt = Field(64, ge=2, description="observations in each of them")
@@ -54,6 +57,9 @@ class DreamerParams(ReplayParams):
     gamma: float = Field(0.997, ge=0, le=1, description="discount of a step")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="decay of the traces of λ-returns")
     horizon: PositiveInt = Field(15, description="imagined steps")
+    imagine_last: PositiveInt | None = Field(
+        None, ge=2, description="states at the end of each sequence that dreams begin at; default: all"
+    )
     torso: OwnNetwork = Field(None, description=f"{TORSO}; it takes the encoder's place")
     torso_kwargs: dict[str, Any] = Field({}, description=TORSO_KWARGS)
     slow_critic_rate: float = Field(0.02, gt=0, le=1, description="share by which the slow critic follows in an update")
@@ -208,6 +214,8 @@ class Dreamer(Algorithm):
     def behaviour_loss(self, latent: Latent, batch: Batch) -> BehaviourLoss:
         """The actor and the critic learn in imagination, the critic also from the replayed states themselves."""
         model, params = self.policy, self.params
+        kept = slice(-(params.imagine_last or 0), None)
+        latent, batch = Latent(*(part[kept] for part in latent)), {name: batch[name][kept] for name in OUTCOMES}
         start = Latent(latent.deter.detach().flatten(0, 1), latent.stoch.detach().flatten(0, 1))
         imagined = model.imagine(start, params.horizon, self.noise.generator)
         rewards, continues = self.predict(imagined.features, batch["terminal"])

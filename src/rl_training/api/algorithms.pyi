@@ -1025,6 +1025,7 @@ class Dreamer(Agent):
         size: of all networks
         image_layout: which axis of images has the channels; auto: the one that differs from the other two, or the shorter end
         num_bins: of the reward's and the value's distributions
+        bin_limit: symlog of the outermost bin; 7 reaches to 1,096, 20 to 5e8
         sequence_length: observations in each of them
         train_ratio: observations replayed for each step of the environments
         learning_rate: step size of the optimizer
@@ -1039,6 +1040,7 @@ class Dreamer(Agent):
         gamma: discount of a step
         gae_lambda: decay of the traces of λ-returns
         horizon: imagined steps
+        imagine_last: states at the end of each sequence that dreams begin at; default: all
         torso: network that reads observations: a name (mlp, layer_norm_mlp, nature_cnn, impala_cnn, shallow_cnn, grid_cnn), module:Class, in Python also a class or a callable, or one of these for each key of a Dict; default: the space decides; it takes the encoder's place
         torso_kwargs: passed to the torso behind the space; for each key where the torsos are
         slow_critic_rate: share by which the slow critic follows in an update
@@ -1058,6 +1060,7 @@ class Dreamer(Agent):
         size: Literal['nano', 'xxs', 'xs', 's', 'm', 'l', 'xl'] = 'xs',
         image_layout: Literal['auto', 'channels_first', 'channels_last'] = 'auto',
         num_bins: int = 255,
+        bin_limit: float = 20.0,
         sequence_length: int = 64,
         train_ratio: float = 32.0,
         train_ratio_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
@@ -1092,6 +1095,7 @@ class Dreamer(Agent):
         horizon: int = 15,
         horizon_schedule: float | str | Mapping[str, Any] | Callable[[float], float] = ...,
         horizon_warmup_steps: int = ...,
+        imagine_last: int | None = None,
         torso: Any = None,
         torso_kwargs: dict[str, Any] = {},
         slow_critic_rate: float = 0.02,

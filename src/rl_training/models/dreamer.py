@@ -119,6 +119,7 @@ class DreamerModel(nn.Module):
         *,
         num_bins: int,
         image_layout: ImageLayout,
+        bin_limit: float = 20.0,
         torso: Any = None,
         torso_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -143,7 +144,7 @@ class DreamerModel(nn.Module):
         self.reward = NormedMLP(features, size.units, 1, num_bins, out_scale=0.0)
         self.goes_on = NormedMLP(features, size.units, 1, 1)
         self.critic = NormedMLP(features, size.units, size.layers, num_bins, out_scale=0.0)
-        self.register_buffer("bins", symexp_bins(num_bins), persistent=False)
+        self.register_buffer("bins", symexp_bins(num_bins, bin_limit), persistent=False)
 
     @property
     def device(self) -> torch.device:

@@ -48,7 +48,7 @@ class DreamerLearner(ReplayLearner):
 
     @classmethod
     def build_algorithm(cls, params: Any, spaces: Spaces) -> Dreamer:
-        names = ("num_bins", "image_layout", "torso", "torso_kwargs")
+        names = ("num_bins", "bin_limit", "image_layout", "torso", "torso_kwargs")
         networks = {name: getattr(params, name) for name in names}
         return Dreamer(DreamerModel(spaces, SIZES[params.size], **networks), params)
 
