@@ -15,7 +15,7 @@ from conformance import differences, small_config, train_state, training_rows
 from rl_training import PPO, evaluate_checkpoint, resume_run
 from rl_training.data.fragments import side_by_side, to_fragment
 from rl_training.envs.factory import EnvSpec, make_envs
-from rl_training.envs.infos import numbers_in
+from rl_training.envs.infos import columns_in, numbers_in
 from rl_training.envs.multitask import MultiTaskEnvs
 from rl_training.envs.types import Envs
 from rl_training.experiment.checkpointing import load_checkpoint
@@ -105,6 +105,13 @@ def test_gymnasiums_own_statistics_of_episodes_are_taken() -> None:
     env = gym.wrappers.RecordEpisodeStatistics(ScriptedEnv())
     told = episodes_of(make_envs(EnvSpec(env), 1), steps=3)[0][0]
     assert (told["r"], told["l"]) == (6.0, 3.0)
+
+
+def test_the_numbers_of_players_and_of_environments_are_no_quantities() -> None:
+    told = {"to_play": 1, "env_id": 3, "height": 2.0}
+    assert numbers_in(told) == {"height": 2.0}
+    columns = {key: np.full(2, value) for key, value in told.items()}
+    assert [list(numbers) for _, numbers in columns_in(columns, np.ones(2, dtype=bool))] == [["height"]]
 
 
 def test_metrics_and_evaluations_have_the_means_and_the_rate_of_success(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 SUCCESS = "is_success"  # a fact about the whole episode: its last value counts
 NESTED = ("episode", "final_info")  # mappings whose numbers count as the step's own
-NO_QUANTITIES = ("env_id",)  # which environment it is, as some vector environments tell
+NO_QUANTITIES = ("env_id", "to_play")  # the numbers of an environment and of a player, whose means say nothing
 NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 InfoRow = tuple[Any, Mapping[str, Any]]  # the index of one environment or of several, and their numbers by key
@@ -22,6 +22,8 @@ def numbers_in(info: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     if isinstance(info, Mapping):
         for key, value in info.items():
+            if key in NO_QUANTITIES:
+                continue
             if isinstance(value, NUMBERS):
                 found[str(key)] = float(value)
             elif key in NESTED:
