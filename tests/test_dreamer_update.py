@@ -53,7 +53,7 @@ CHOICES = spaces.MultiDiscrete([2, 3])
 
 def make_dreamer(observation: gym.Space = VECTOR, action: gym.Space = DISCRETE, **params: Any) -> Dreamer:
     torch.manual_seed(0)
-    model = DreamerModel(Spaces(observation, action), SIZES["nano"], num_bins=41, image_layout="auto")
+    model = DreamerModel(Spaces(observation, action), SIZES["nano"], num_bins=41, bin_limit=20.0, image_layout="auto")
     return Dreamer(model, DreamerParams(**{"learning_rate": 1e-3, "horizon": 4, **params}))
 
 

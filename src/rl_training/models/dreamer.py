@@ -118,8 +118,8 @@ class DreamerModel(nn.Module):
         size: DreamerSize,
         *,
         num_bins: int,
+        bin_limit: float,
         image_layout: ImageLayout,
-        bin_limit: float = 20.0,
         torso: Any = None,
         torso_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
