@@ -36,6 +36,12 @@ class Augmentation(ABC):
     @abstractmethod
     def __call__(self, batch: Mapping[str, Tree], rng: np.random.Generator) -> dict[str, Tree]: ...
 
+    def changed(self, obs: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
+        """Observations whose images were changed, which gets them with their channels first."""
+        if isinstance(obs, Mapping):
+            return {**obs, OBS: self.changed(obs[OBS], change)}
+        return self.format.as_given(change(self.format.channels_first(obs)))
+
 
 class Views(Augmentation):
     """Changes every observation by chance of its own (Ye et al., 2021; Yarats et al., 2021)."""
@@ -47,15 +53,12 @@ class Views(Augmentation):
         self.changes = changes
 
     def __call__(self, batch: Mapping[str, Tree], rng: np.random.Generator) -> dict[str, Tree]:
-        return {**batch, **{name: self.changed(batch[name], rng) for name in OBSERVATIONS if name in batch}}
+        def view(images: Tensor) -> Tensor:
+            for change in self.changes:
+                images = change(images, self.format.black, rng)
+            return images
 
-    def changed(self, obs: Tree, rng: np.random.Generator) -> Tree:
-        if isinstance(obs, Mapping):
-            return {**obs, OBS: self.changed(obs[OBS], rng)}
-        images = self.format.channels_first(obs)
-        for change in self.changes:
-            images = change(images, self.format.black, rng)
-        return self.format.as_given(images)
+        return {**batch, **{name: self.changed(batch[name], view) for name in OBSERVATIONS if name in batch}}
 
 
 def shifted(images: Tensor, black: float, rng: np.random.Generator) -> Tensor:
@@ -109,10 +112,8 @@ class Symmetries(Augmentation):
         return {**batch, **boards, "actions": actions, "policies": policies}
 
     def turned(self, obs: Tree, pixels: Tensor, moves: Tensor) -> Tree:
-        if not isinstance(obs, Mapping):
-            return self.format.as_given(moved_pixels(self.format.channels_first(obs), pixels))
-        turned = {**obs, OBS: self.turned(obs[OBS], pixels, moves)}
-        if ACTION_MASK in obs:
+        turned = self.changed(obs, lambda images: moved_pixels(images, pixels))
+        if isinstance(obs, Mapping) and ACTION_MASK in obs:
             turned[ACTION_MASK] = obs[ACTION_MASK].gather(-1, moves.expand(obs[ACTION_MASK].shape))
         return turned
 
